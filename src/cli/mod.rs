@@ -133,7 +133,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            print_error(&format_args!("{error:#}"));
+            print_error(&people::error_text(&error));
             ExitCode::FAILURE
         }
     }
@@ -141,7 +141,7 @@ pub fn main() -> ExitCode {
 
 /// Parses the command line. A plugin of kubectl calls itself by the words that users type, and has no verb for the manager.
 fn parsed(grammar: Grammar, line: &[OsString]) -> Cli {
-    let mut command = Cli::command();
+    let mut command = people::examples::add(Cli::command());
     if grammar == Grammar::Plugin {
         command = command
             .name("kubectl sluice")

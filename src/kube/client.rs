@@ -186,7 +186,14 @@ pub async fn caller_from_kubeconfig(
         None => Config::from_kubeconfig(&options).await?,
     };
     key_curves::check_client_key(&config)?;
-    Ok(Caller::new(Client::try_from(config)?, timeout))
+    let server = server_name(&config.cluster_url.to_string(), context);
+    Ok(Caller::new(Client::try_from(config)?, timeout).of_server(&server))
+}
+
+/// Returns how errors name a server: its address, and the context that it is of.
+pub fn server_name(address: &str, context: Option<&str>) -> String {
+    let address = address.trim_end_matches('/');
+    context.map_or_else(|| address.to_owned(), |context| format!("{address} (context {context})"))
 }
 
 /// Timeouts of single calls.
@@ -213,6 +220,8 @@ pub struct Caller {
     client: Client,
     timeout: Duration,
     limit: Option<Arc<RateLimit>>,
+    /// Name of the server for errors.
+    server: Option<Arc<str>>,
 }
 
 /// A rate limiter and its time origin.
@@ -232,7 +241,13 @@ impl RateLimit {
 impl Caller {
     /// Returns a caller without rate limit.
     pub fn new(client: Client, timeout: Duration) -> Self {
-        Self { client, timeout, limit: None }
+        Self { client, timeout, limit: None, server: None }
+    }
+
+    /// Returns the same caller, whose errors of connections name this server.
+    #[must_use]
+    pub fn of_server(self, name: &str) -> Self {
+        Self { server: Some(Arc::from(name)), ..self }
     }
 
     /// Returns the same caller with a rate limit of its own.
@@ -296,7 +311,12 @@ impl Caller {
             tokio::time::sleep(wait).await;
         }
         match tokio::time::timeout(self.timeout, self.client.request::<T>(request)).await {
-            Ok(response) => Ok(response?),
+            Ok(response) => response.map_err(|error| match (CallError::from(error), &self.server) {
+                (CallError::Transport(cause), Some(server)) => {
+                    CallError::Transport(format!("{server}: {cause}"))
+                }
+                (error, _) => error,
+            }),
             Err(_) => Err(CallError::Timeout(self.timeout)),
         }
     }

@@ -44,6 +44,8 @@ pub struct OutputOptions {
     pub template: Option<String>,
     /// Whether fields that an object lacks are an error.
     pub fail_on_missing: bool,
+    /// The formats that the error for an unknown one names; by default those of kubectl, in its words.
+    pub formats: Option<&'static str>,
 }
 
 impl Output {
@@ -75,7 +77,7 @@ impl Output {
             (format @ ("jsonpath" | "jsonpath-as-json" | "jsonpath-file"), None) => {
                 Err(format!("template format specified but no template given: -o {format}=..."))
             }
-            (_, None) => Err(unknown_format(given)),
+            (_, None) => Err(options.unknown(given)),
         }
     }
 
@@ -95,7 +97,16 @@ impl Output {
                 parse(&file(argument)?).map(|path| Self::Objects(ObjectFormat::JsonPath(path)))
             }
             "go-template" | "go-template-file" | "template" | "templatefile" => Ok(Self::GoTemplate),
-            other => Err(unknown_format(other)),
+            other => Err(options.unknown(other)),
+        }
+    }
+}
+
+impl OutputOptions {
+    fn unknown(&self, format: &str) -> String {
+        match self.formats {
+            Some(formats) => format!("-o {format}: unknown format; formats: {formats}"),
+            None => unknown_format(format),
         }
     }
 }

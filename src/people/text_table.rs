@@ -4,6 +4,8 @@
 
 /// Spaces between columns.
 const GAP: usize = 3;
+/// Least characters to which a text is cut: less says nothing.
+const LEAST_CUT: usize = 8;
 /// Least width of a column of kubectl's tables, the gap included.
 const KUBECTL_WIDTH: usize = 6;
 
@@ -59,19 +61,26 @@ pub struct TextTable {
     columns: Vec<(String, Side)>,
     rows: Vec<Row>,
     least_width: usize,
+    /// Headings of columns that are given up where a terminal is too narrow, the first one first.
+    optional: &'static [&'static str],
 }
 
 impl TextTable {
     /// Creates a table with columns of text, as kubectl's own: with at least six characters for each column.
     pub fn kubectl<'a>(headings: impl IntoIterator<Item = &'a str>) -> Self {
         let columns = headings.into_iter().map(|heading| (heading.to_uppercase(), Side::Left)).collect();
-        Self { columns, rows: Vec::new(), least_width: KUBECTL_WIDTH }
+        Self { columns, rows: Vec::new(), least_width: KUBECTL_WIDTH, optional: &[] }
     }
 
     /// Creates a table with these columns.
     pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Side)>) -> Self {
         let columns = columns.into_iter().map(|(heading, side)| (heading.to_owned(), side)).collect();
-        Self { columns, rows: Vec::new(), least_width: 0 }
+        Self { columns, rows: Vec::new(), least_width: 0, optional: &[] }
+    }
+
+    /// Names columns that are given up, the first one first, where a terminal is too narrow for all.
+    pub fn give_up(&mut self, headings: &'static [&'static str]) {
+        self.optional = headings;
     }
 
     /// Adds a row with one cell for each column.
@@ -114,8 +123,40 @@ impl TextTable {
         heading.into_iter().chain(rows).map(|cells: Vec<String>| line(cells) + "\n").collect()
     }
 
-    /// Returns the text. With `width`, only the last column is cut to fit.
+    /// Returns the text. With `width`, columns that may be given up are, then the last one is cut, if that makes the line fit.
     pub fn painted(&self, headings: bool, width: Option<usize>, color: bool) -> String {
+        let mut fitting = self.clone();
+        for heading in self.optional {
+            if width.is_none_or(|width| fitting.whole_width(headings) <= width) {
+                break;
+            }
+            fitting.remove(heading);
+        }
+        fitting.lines(headings, width, color)
+    }
+
+    /// Removes a column.
+    fn remove(&mut self, heading: &str) {
+        let Some(place) = self.columns.iter().position(|(known, _)| known == heading) else { return };
+        self.columns.remove(place);
+        for row in &mut self.rows {
+            if place < row.cells.len() {
+                row.cells.remove(place);
+            }
+            row.tone = match row.tone {
+                Some((column, _)) if column == place => None,
+                Some((column, tone)) if column > place => Some((column.saturating_sub(1), tone)),
+                tone => tone,
+            };
+        }
+    }
+
+    /// Returns the width of the longest line.
+    fn whole_width(&self, headings: bool) -> usize {
+        self.lines(headings, None, false).lines().map(|line| line.chars().count()).max().unwrap_or_default()
+    }
+
+    fn lines(&self, headings: bool, width: Option<usize>, color: bool) -> String {
         let heading = Row {
             cells: self.columns.iter().map(|(text, _)| text.clone()).collect(),
             tone: None,
@@ -140,7 +181,7 @@ impl TextTable {
             row.cells.iter().zip(widths).zip(&self.columns).enumerate()
         {
             let left = width.filter(|_| *side == Side::Left && position == last);
-            let cell = cut(cell, left.map(|width| width.saturating_sub(used).max(1)));
+            let cell = cut(cell, left.and_then(|width| room(width, used)));
             let length = cell.chars().count();
             let missing = width_of.saturating_sub(length);
             let tone = row
@@ -159,7 +200,7 @@ impl TextTable {
             used += before + length + after;
         }
         if let Some(rest) = &row.rest {
-            out.push_str(&cut(rest, width.map(|width| width.saturating_sub(used).max(1))));
+            out.push_str(&cut(rest, width.and_then(|width| room(width, used))));
         }
         // kubectl pads an empty last cell by nothing, but keeps the gap before it.
         let line = if self.least_width == 0 { out.trim_end() } else { &out };
@@ -174,6 +215,11 @@ fn quoted(text: &str) -> String {
     } else {
         text.to_owned()
     }
+}
+
+/// Returns how many characters of a text are shown behind those of its line; all of them if a cut would leave too few, or none.
+fn room(width: usize, used: usize) -> Option<usize> {
+    Some(width.saturating_sub(used)).filter(|room| *room >= LEAST_CUT)
 }
 
 /// Cuts a text to a number of characters, with a sign that it is cut.
@@ -237,10 +283,38 @@ mod tests {
             "NAME    USED   TEXT\na          1   short\nbb     10000   a long t…\n"
         );
         assert_eq!(
-            table.text(false, Some(1)).lines().last(),
-            Some("bb   10000   …"),
-            "names and numbers stay"
+            table.text(false, Some(20)).lines().last(),
+            Some("bb   10000   a long text at the end"),
+            "names and numbers stay, and a cut that leaves almost nothing makes nothing fit"
         );
+    }
+
+    #[test]
+    fn columns_are_given_up_before_the_last_one_is_cut() {
+        let columns = ["NAME", "STATE", "PRIO", "NEEDS", "REASON"].map(|heading| (heading, Side::Left));
+        let mut table = TextTable::new(columns);
+        table.give_up(&["PRIO", "NEEDS"]);
+        table.push_toned(
+            ["job-a", "Pending", "100", "8 gpu", "WaitingForQuota"].map(str::to_owned),
+            1,
+            Tone::Bad,
+        );
+        table.push_toned(
+            ["job-b", "Pending", "0", "16 gpu", "Inadmissible"].map(str::to_owned),
+            3,
+            Tone::Bad,
+        );
+        let line = |width| table.text(true, Some(width)).lines().nth(1).unwrap().to_owned();
+        assert_eq!(line(80), "job-a   Pending   100    8 gpu    WaitingForQuota");
+        assert_eq!(line(45), "job-a   Pending   8 gpu    WaitingForQuota");
+        assert_eq!(line(35), "job-a   Pending   WaitingForQuota");
+        assert_eq!(line(28), "job-a   Pending   WaitingFo…");
+        assert_eq!(line(20), "job-a   Pending   WaitingForQuota", "no cut makes it fit");
+        for width in 1..80 {
+            let fits = table.text(true, Some(width)).lines().all(|line| line.chars().count() <= width);
+            assert_eq!(fits, width >= 26, "{width}");
+        }
+        assert!(table.painted(true, Some(35), true).contains("\u{1b}[31mPending"));
     }
 
     #[test]

@@ -183,7 +183,7 @@ fn what_a_dump_does_not_answer_is_an_error() {
         (
             "list workload -o csv,json",
             2,
-            "error: unable to match a printer suitable for the output format \"csv,json\", allowed formats are: go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,yaml\n",
+            "error: -o csv,json: unknown format; formats: table, wide, csv (list and usage), json, yaml, name, jsonpath=..., jsonpath-as-json=..., jsonpath-file=...\n",
         ),
         ("why job/first -o csv", 2, "error: -o csv is a format of list and usage\n"),
         ("tree cohort aii", 1, "error: cohort \"aii\" not found; similar: ai\n"),

@@ -17,9 +17,9 @@ use super::{counted, note};
 #[derive(Debug, clap::Args)]
 pub(crate) struct StopArgs {
     #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
     write: WriteArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     #[command(subcommand)]
     kind: StopKind,
 }
@@ -51,9 +51,9 @@ struct QueueArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ResumeArgs {
     #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
     write: WriteArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     #[command(subcommand)]
     kind: ResumeKind,
 }

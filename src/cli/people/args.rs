@@ -11,6 +11,9 @@ use crate::cli::files;
 use crate::people::object_text::name_text;
 use crate::people::output::{ObjectFormat, Output, OutputOptions};
 
+/// Formats of `-o`, as an error names them.
+const FORMATS: &str = "table, wide, csv (list and usage), json, yaml, name, jsonpath=..., jsonpath-as-json=..., jsonpath-file=...";
+
 /// How objects are printed.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct OutputArgs {
@@ -33,7 +36,8 @@ impl OutputArgs {
             return Err(wrong_use("-o csv is a format of list and usage"));
         }
         let read = |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
-        Output::parse(self.output.as_deref(), &OutputOptions::default(), read).map_err(wrong_use)
+        let options = OutputOptions { formats: Some(FORMATS), ..OutputOptions::default() };
+        Output::parse(self.output.as_deref(), &options, read).map_err(wrong_use)
     }
 
     /// Returns the format of objects; `None` for lines about what was done.
@@ -52,7 +56,7 @@ impl OutputArgs {
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct WriteArgs {
     /// Write nothing: client sends nothing, server lets the server check; without a value client.
-    #[arg(long, global = true, value_name = "none|client|server", num_args = 0..=1, require_equals = true, default_missing_value = "client", default_value = "none", value_parser = DryRun::parse)]
+    #[arg(long, global = true, value_name = "none|client|server", num_args = 0..=1, require_equals = true, default_missing_value = "client", default_value = "none", hide_possible_values = true, value_parser = DryRun::parser())]
     pub(crate) dry_run: DryRun,
     /// Do not ask.
     #[arg(short, long, global = true)]

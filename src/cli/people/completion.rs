@@ -1,19 +1,17 @@
 //! Completion: candidates for the word at the cursor, from the command line's own definition and from the cluster.
 //!
-//! Invariants: at most `LIMIT` names and `PATIENCE` long; an error prints no candidates, and nothing else. The last line is cobra's
-//! directive `:4`, no file names, which kubectl and the shells' scripts read.
+//! Invariants: at most `LIMIT` names and `PATIENCE` long; an error prints no candidates, and nothing else. The last line is one of
+//! cobra's directives, no file names, which kubectl and the shells' scripts read.
+
+mod named;
 
 use std::time::Duration;
 
-use ::kube::config::Kubeconfig;
-use clap::{Arg, Command, Parser};
-use serde_json::Value;
+use clap::{Arg, ArgAction, Command, Parser};
 
-use super::connection::{ConnectionArgs, Session};
-use super::kinds::PeopleKind;
-use crate::cli::cluster_objects::block_on;
+use self::named::{Asked, Named};
+use super::connection::ConnectionArgs;
 use crate::cli::files;
-use crate::people::workload_object::text_at;
 
 /// Most names from the cluster.
 const LIMIT: usize = 100;
@@ -21,6 +19,8 @@ const LIMIT: usize = 100;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Cobra's directive: candidates are no file names.
 const NO_FILES: &str = ":4";
+/// Cobra's directive: the same, and a word goes on after its candidate.
+const NO_FILES_NO_SPACE: &str = ":6";
 /// The hidden verb by which scripts ask for candidates.
 pub(crate) const ASK: &str = "__complete";
 
@@ -63,6 +63,7 @@ const BASH: &str = r#"# bash completion for PROGRAM
 _complete_NAME() {
     local IFS=$'\n'
     COMPREPLY=($("${COMP_WORDS[0]}" __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | sed '$d'))
+    [[ "${COMPREPLY[0]}" == *[/=] ]] && compopt -o nospace
 }
 complete -F _complete_NAME PROGRAM
 "#;
@@ -94,49 +95,85 @@ Register-ArgumentCompleter -Native -CommandName PROGRAM -ScriptBlock {
 /// Prints the candidates for the last of the words, which follow the program's name.
 pub(crate) fn run(command: Command, words: &[String]) -> anyhow::Result<()> {
     let mut lines = candidates(command, words);
-    lines.push(NO_FILES.to_owned());
+    let goes_on = lines.iter().any(|word| word.ends_with(['/', '=']));
+    lines.push(if goes_on { NO_FILES_NO_SPACE } else { NO_FILES }.to_owned());
     files::print(&(lines.join("\n") + "\n"))
 }
 
 fn candidates(mut command: Command, words: &[String]) -> Vec<String> {
     command.build();
+    let (words, split) = joined(words);
     let (last, before) = match words.split_last() {
         Some((last, before)) => (last.as_str(), before),
         None => ("", before_none()),
     };
-    let place = Place::of(&command, before);
-    let (prefix, mut found) = match (last.split_once('='), place.awaited) {
-        (Some((flag, value)), None) if flag.starts_with("--") => {
-            let found = long_flag(place.command, flag).map(|arg| values(arg, before)).unwrap_or_default();
-            let found = found.into_iter().filter(|name| name.starts_with(value));
-            return found.map(|name| format!("{flag}={name}")).collect();
-        }
-        (_, Some(arg)) => (last, values(arg, before)),
-        (_, None) if last.starts_with('-') => (last, flags(place.command)),
-        (_, None) => {
-            let mut found: Vec<String> = place
-                .command
-                .get_subcommands()
-                .filter(|verb| !verb.is_hide_set())
-                .map(|verb| verb.get_name().to_owned())
-                .collect();
-            if found.is_empty() {
-                found = names_of_kind(&place, before);
-            }
-            (last, found)
-        }
+    let connection_flags = super::connection_flags();
+    let place = Place::of(&command, &connection_flags, before);
+    let values = |arg: &Arg, prefix: &str| {
+        let mut found = place.values(&command, arg, before, prefix);
+        found.retain(|word| word.starts_with(prefix));
+        found
     };
-    found.retain(|word| word.starts_with(prefix));
-    found
+    match (last.split_once('='), place.awaited) {
+        (Some((flag, value)), None) if flag.starts_with("--") => {
+            let found = place.flag(flag).map(|arg| values(arg, value)).unwrap_or_default();
+            // bash replaces what follows the sign alone.
+            found.into_iter().map(|name| if split { name } else { format!("{flag}={name}") }).collect()
+        }
+        (_, Some(arg)) => values(arg, last),
+        (_, None) if last.starts_with('-') => {
+            let mut found = flags(place.command);
+            if place.path.is_empty() {
+                found.extend(flags(&connection_flags));
+            }
+            found.retain(|word| word.starts_with(last));
+            found
+        }
+        (_, None) => {
+            let verbs = place.command.get_subcommands().filter(|verb| !verb.is_hide_set());
+            let mut found: Vec<String> = verbs.map(|verb| verb.get_name().to_owned()).collect();
+            found.retain(|word| word.starts_with(last));
+            if let Some(arg) = place.positional() {
+                found.extend(
+                    values(arg, last).into_iter().filter(|word| !place.names.contains(&word.as_str())),
+                );
+            }
+            found
+        }
+    }
 }
 
 const fn before_none() -> &'static [String] {
     &[]
 }
 
+/// Joins what bash takes apart at signs of equality: `--status`, `=`, `p`. Returns whether the last word was joined.
+fn joined(words: &[String]) -> (Vec<String>, bool) {
+    let mut found: Vec<String> = Vec::new();
+    let mut split = false;
+    for word in words {
+        let takes = |flag: &&mut String| flag.starts_with("--") && !flag.contains('=');
+        let is_open = split && found.last().is_some_and(|flag| flag.ends_with('='));
+        if word == "="
+            && let Some(flag) = found.last_mut().filter(takes)
+        {
+            flag.push('=');
+            split = true;
+        } else if is_open && let Some(flag) = found.last_mut() {
+            flag.push_str(word);
+        } else {
+            found.push(word.clone());
+            split = false;
+        }
+    }
+    (found, split)
+}
+
 /// Where the cursor is.
 struct Place<'a> {
     command: &'a Command,
+    /// Flags for the cluster, which may stand before the verb.
+    connection_flags: &'a Command,
     /// Verb and kind.
     path: Vec<&'a str>,
     /// Names that are given already.
@@ -146,20 +183,17 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn of(command: &'a Command, words: &'a [String]) -> Self {
-        let mut place = Self { command, path: Vec::new(), names: Vec::new(), awaited: None };
+    fn of(command: &'a Command, connection_flags: &'a Command, words: &'a [String]) -> Self {
+        let mut place =
+            Self { command, connection_flags, path: Vec::new(), names: Vec::new(), awaited: None };
         for word in words {
             if place.awaited.take().is_some() {
                 continue;
             }
             if word.starts_with('-') {
-                let arg = if word.starts_with("--") {
-                    long_flag(place.command, word)
-                } else {
-                    short_flag(place.command, word)
-                };
-                place.awaited = arg.filter(|arg| !word.contains('=') && takes_value(arg));
-            } else if let Some(found) = place.command.find_subcommand(word) {
+                place.awaited = place.flag(word).filter(|arg| !word.contains('=') && takes_value(arg));
+            } else if let Some(found) = place.command.find_subcommand(word).filter(|_| place.names.is_empty())
+            {
                 place.command = found;
                 place.path.push(found.get_name());
             } else {
@@ -168,6 +202,36 @@ impl<'a> Place<'a> {
         }
         place
     }
+
+    /// Returns the flag of a word: that of the verb, or one for the cluster, as before a verb and of those that kubectl does.
+    fn flag(&self, word: &str) -> Option<&'a Arg> {
+        let of = |command: &'a Command| {
+            if word.starts_with("--") { long_flag(command, word) } else { short_flag(command, word) }
+        };
+        of(self.command).or_else(|| of(self.connection_flags))
+    }
+
+    /// Returns the argument whose value is next.
+    fn positional(&self) -> Option<&'a Arg> {
+        let next = self.command.get_positionals().nth(self.names.len());
+        next.or_else(|| self.command.get_positionals().last().filter(|arg| takes_more(arg)))
+    }
+
+    /// Returns the values of an argument.
+    fn values(&self, program: &Command, arg: &Arg, words: &[String], prefix: &str) -> Vec<String> {
+        let possible = arg.get_possible_values();
+        if !possible.is_empty() {
+            return possible.iter().map(|value| value.get_name().to_owned()).collect();
+        }
+        let asked = Asked { program, path: &self.path, words, given: &self.names, prefix };
+        Named::of(&self.path, arg).map(|named| named.candidates(&asked)).unwrap_or_default()
+    }
+}
+
+/// Whether an argument takes several values.
+fn takes_more(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Append)
+        || arg.get_num_args().is_some_and(|range| range.max_values() > 1)
 }
 
 fn long_flag<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
@@ -190,73 +254,6 @@ fn flags(command: &Command) -> Vec<String> {
     shown.filter_map(Arg::get_long).map(|name| format!("--{name}")).collect()
 }
 
-/// Returns the values of a flag.
-fn values(arg: &Arg, words: &[String]) -> Vec<String> {
-    let possible: Vec<String> =
-        arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-    if !possible.is_empty() {
-        return possible;
-    }
-    let texts = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
-    let from_file = |names: fn(Kubeconfig) -> Vec<String>| {
-        let line = connection(words);
-        let file = line.kubeconfig.as_ref().map_or_else(Kubeconfig::read, Kubeconfig::read_from);
-        file.map(names).unwrap_or_default()
-    };
-    match arg.get_id().as_str() {
-        "namespace" => names(words, |_| "/api/v1/namespaces".to_owned(), |_| true),
-        "clusterqueue" | "cluster_queue" => {
-            names(words, |_| PeopleKind::ClusterQueue.collection(None), |_| true)
-        }
-        "localqueue" | "local_queue" | "to" => {
-            names(words, |session| PeopleKind::LocalQueue.collection(Some(&session.namespace)), |_| true)
-        }
-        "context" => from_file(|file| file.contexts.into_iter().map(|context| context.name).collect()),
-        "cluster" => from_file(|file| file.clusters.into_iter().map(|cluster| cluster.name).collect()),
-        "user" => from_file(|file| file.auth_infos.into_iter().map(|user| user.name).collect()),
-        "output" => texts(&["json", "yaml", "name", "jsonpath="]),
-        "dry_run" => texts(&["none", "client", "server"]),
-        "status" => texts(&["all", "pending", "quotareserved", "admitted", "finished"]),
-        _ => Vec::new(),
-    }
-}
-
-/// Returns the names of the objects that the verb can act on.
-fn names_of_kind(place: &Place<'_>, words: &[String]) -> Vec<String> {
-    let (verb, kind) = match place.path[..] {
-        [verb, kind] => (verb, kind),
-        [verb] => (verb, "workload"),
-        _ => return Vec::new(),
-    };
-    let kind = match kind {
-        "workload" => PeopleKind::Workload,
-        "clusterqueue" => PeopleKind::ClusterQueue,
-        "localqueue" => PeopleKind::LocalQueue,
-        "resourceflavor" => PeopleKind::ResourceFlavor,
-        _ => return Vec::new(),
-    };
-    if ["list", "create", "version", "completion"].contains(&verb)
-        || (kind != PeopleKind::Workload && !place.names.is_empty())
-    {
-        return Vec::new();
-    }
-    let is_running = |object: &Value| match kind {
-        PeopleKind::Workload => object.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true),
-        _ => matches!(text_at(object, "/spec/stopPolicy"), None | Some("None" | "")),
-    };
-    let mut found = names(
-        words,
-        |session| kind.collection(Some(&session.namespace)),
-        |object| match verb {
-            "stop" => is_running(object),
-            "resume" => !is_running(object),
-            _ => true,
-        },
-    );
-    found.retain(|name| !place.names.contains(&name.as_str()));
-    found
-}
-
 #[derive(Parser)]
 #[command(ignore_errors = true, disable_help_flag = true)]
 struct ConnectionLine {
@@ -271,27 +268,10 @@ fn connection(words: &[String]) -> ConnectionArgs {
     line.map(|line| line.connection).unwrap_or_default()
 }
 
-/// Reads names from the cluster; none if that fails or takes long.
-fn names(
-    words: &[String],
-    path: impl FnOnce(&Session) -> String,
-    keep: impl Fn(&Value) -> bool,
-) -> Vec<String> {
-    let connection = connection(words);
-    let read = async {
-        let session = connection.connect().await?;
-        let list = session.caller.get(&format!("{}?limit={LIMIT}", path(&session))).await?;
-        let items =
-            list.get("items").and_then(Value::as_array).into_iter().flatten().filter(|object| keep(object));
-        Ok(items.filter_map(|object| text_at(object, "/metadata/name")).map(str::to_owned).collect())
-    };
-    block_on(async { tokio::time::timeout(PATIENCE, read).await.unwrap_or_else(|_| Ok(Vec::new())) })
-        .unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
 
     fn complete(line: &str) -> Vec<String> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
@@ -308,6 +288,87 @@ mod tests {
         assert_eq!(complete("list cq --output=n"), ["--output=name"]);
         assert_eq!(complete("list lq --cluster"), ["--clusterqueue", "--cluster"]);
         assert_eq!(complete("completion b"), ["bash"]);
+    }
+
+    /// Value names of arguments that are free text: files, times, numbers, selectors, secrets, amounts, and Go's booleans.
+    const FREE: &str = "ALL ALLOW_MISSING_TEMPLATE_KEYS ALL_NAMESPACES BOOL DIR DURATION FILE IGNORE_UNKNOWN_CQ \
+        KEEP_ALREADY_RUNNING KEY=VALUE KEY[=VALUE]:EFFECT KEY[=VALUE][:EFFECT] LABEL LINES LIST N NAME=VALUE \
+        NAMESPACE/NAME PATH PREFIX QUOTA RESOURCE=QUANTITY,... SECONDS SELECTOR SHOW_MANAGED_FIELDS TEMPLATE TIME TOKEN UID \
+        URL VALUE=QUEUE YES settled|DURATION";
+    /// Arguments whose names are of no object that can be listed: of certificates, users, groups, and of what is created.
+    const NEW: [&str; 4] = ["tls_server_name", "act_as", "as_group", "name"];
+
+    fn is_free(path: &[&str], arg: &Arg) -> bool {
+        let names = arg.get_value_names().unwrap_or_default().join(" ");
+        let id = arg.get_id().as_str();
+        // Manifests start the manager, and a field of any object may be set.
+        path == ["manager"]
+            || names == "FIELD=VALUE KIND/NAME"
+            || FREE.split_whitespace().any(|free| free == names)
+            || (NEW.contains(&id) && (id != "name" || path.first() == Some(&"create")))
+    }
+
+    /// Each command that help lists, with the words of its verb.
+    fn commands<'a>(command: &'a Command, path: &[&'a str]) -> Vec<(Vec<&'a str>, &'a Command)> {
+        let mut found = vec![(path.to_vec(), command)];
+        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+            let path: Vec<&str> = path.iter().copied().chain([verb.get_name()]).collect();
+            found.extend(commands(verb, &path));
+        }
+        found
+    }
+
+    #[test]
+    fn each_argument_completes_or_is_free_text() {
+        let mut missing = Vec::new();
+        for mut program in [crate::cli::Cli::command(), super::super::kueuectl::command()] {
+            program.build();
+            for (path, command) in commands(&program, &[]) {
+                let takes = |arg: &&Arg| !arg.is_hide_set() && arg.get_action().takes_values();
+                for arg in command.get_arguments().filter(takes) {
+                    let known = !arg.get_possible_values().is_empty() || Named::of(&path, arg).is_some();
+                    if !known && !is_free(&path, arg) {
+                        missing.push(format!("{} {}", path.join(" "), arg.get_id()));
+                    }
+                }
+            }
+        }
+        missing.dedup();
+        assert!(missing.is_empty(), "{missing:#?}");
+    }
+
+    #[test]
+    fn words_of_flags_and_verbs_complete() {
+        let complete = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            candidates(crate::cli::Cli::command(), &words)
+        };
+        for (line, expected) in [
+            ("list wl --status e", vec!["evicted"]),
+            ("list wl --status = p", vec!["pending"]),
+            ("list wl --status=p", vec!["--status=pending"]),
+            (
+                "list wl --status =",
+                vec!["pending", "quotareserved", "admitted", "evicted", "finished", "all"],
+            ),
+            ("list wl -o w", vec!["wide"]),
+            ("list wl -o c", vec!["csv"]),
+            ("why job/x -o c", vec![]),
+            ("usage --by n", vec!["namespace"]),
+            ("audit --check workload-never", vec!["workload-never-fits"]),
+            ("describe c", vec!["clusterqueue", "cohort"]),
+            ("tree job jo", vec!["job/", "jobset/"]),
+            ("why job/x --source m", vec!["manager"]),
+            ("man list wor", vec!["workload"]),
+            ("create cq x --queuing-strategy S", vec!["StrictFIFO"]),
+            ("--contex", vec!["--context"]),
+            ("simulate --stop co", vec!["cohort/"]),
+        ] {
+            assert_eq!(complete(line), expected, "{line}");
+        }
+        // bash takes the value from the flag; a value that stands there is none of the verb.
+        assert_eq!(joined(&["--a", "=", "b", "c"].map(str::to_owned)).0, ["--a=b", "c"]);
+        assert_eq!(joined(&["x", "=", "b"].map(str::to_owned)).0, ["x", "=", "b"]);
     }
 
     #[test]

@@ -14,13 +14,15 @@ use tower::util::MapResponseLayer;
 
 use super::failure::{EXIT_PARTIAL, wrong_use};
 use super::warnings::Warnings;
-use crate::kube::client::Caller;
+use crate::kube::client::{Caller, server_name};
 use crate::kube::key_curves::check_client_key;
 use crate::people::duration::{self, TimeLimit};
 use crate::simulate::Dump;
 
 /// Timeout of a call without `--request-timeout`.
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
+/// How a kubeconfig is chosen.
+const WHICH: &str = "use --kubeconfig FILE, or set KUBECONFIG";
 /// Timeout that stands for none.
 const NO_TIMEOUT: Duration = Duration::from_hours(8760);
 
@@ -132,28 +134,37 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     pub(crate) timeout: Duration,
     pub(crate) namespace: String,
+    /// Address and context, for errors.
+    server: String,
+}
+
+impl Connection {
+    /// Returns what makes calls.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller::new(self.client.clone(), self.timeout).of_server(&self.server)
+    }
 }
 
 impl ConnectionArgs {
     /// Makes the client; reads files, and calls no server.
     pub(crate) async fn connect(&self) -> anyhow::Result<Session> {
-        let Connection { client, timeout, namespace } = self.connection().await?;
-        Ok(Session { caller: Caller::new(client, timeout), namespace, is_partial: false, dump: None })
+        let connection = self.connection().await?;
+        let (caller, namespace) = (connection.caller(), connection.namespace);
+        Ok(Session { caller, namespace, is_partial: false, dump: None })
     }
 
     /// Returns the namespace of the command without a cluster: that of the flag, or of the context if there is one.
     pub(crate) async fn namespace_alone(&self) -> String {
-        match self.namespace.clone().filter(|name| !name.is_empty()) {
-            Some(name) => name,
-            None => {
-                self.config().await.map_or_else(|_| "default".to_owned(), |config| config.default_namespace)
-            }
+        if let Some(name) = self.namespace.clone().filter(|name| !name.is_empty()) {
+            return name;
         }
+        let config = self.config().await;
+        config.map_or_else(|_| "default".to_owned(), |(config, _)| config.default_namespace)
     }
 
     /// Makes the client; reads files, and calls no server.
     pub(crate) async fn connection(&self) -> anyhow::Result<Connection> {
-        let mut config = self.config().await?;
+        let (mut config, context) = self.config().await?;
         // Who waits is told why, instead of waiting for an answer that was refused.
         config.default_retry = false;
         if let Some(url) = &self.server {
@@ -179,8 +190,9 @@ impl ConnectionArgs {
             response
         });
         check_client_key(&config)?;
+        let server = server_name(&config.cluster_url.to_string(), context.as_deref());
         let client = ClientBuilder::try_from(config).context("client")?.with_layer(&told).build();
-        Ok(Connection { client, timeout, namespace })
+        Ok(Connection { client, timeout, namespace, server })
     }
 
     /// Returns an error in the words of kubectl.
@@ -189,21 +201,25 @@ impl ConnectionArgs {
             (KubeconfigError::ReadConfig(..), Some(path), _) if is_missing(&error) => {
                 anyhow::anyhow!("stat {}: no such file or directory", path.display())
             }
+            (KubeconfigError::ReadConfig(_, path), None, _) if is_missing(&error) => {
+                anyhow::anyhow!("no kubeconfig: {}: no such file or directory; {WHICH}", path.display())
+            }
+            (KubeconfigError::FindPath, ..) => anyhow::anyhow!("no kubeconfig; {WHICH}"),
             (KubeconfigError::LoadContext(name), ..) => anyhow::anyhow!("context {name:?} does not exist"),
             _ => anyhow::Error::new(error).context("kubeconfig"),
         }
     }
 
-    /// Reads the kubeconfig; in a pod without one, the service account.
     /// Returns the address of the API server.
     pub(crate) async fn address(&self) -> anyhow::Result<String> {
         match &self.server {
             Some(url) => Ok(url.clone()),
-            None => Ok(self.config().await?.cluster_url.to_string()),
+            None => Ok(self.config().await?.0.cluster_url.to_string()),
         }
     }
 
-    async fn config(&self) -> anyhow::Result<Config> {
+    /// Reads the kubeconfig; in a pod without one, the service account. Returns the context, too, if one gives the address.
+    async fn config(&self) -> anyhow::Result<(Config, Option<String>)> {
         let options = KubeConfigOptions {
             context: self.context.clone(),
             cluster: self.cluster.clone(),
@@ -214,18 +230,22 @@ impl ConnectionArgs {
             None => Kubeconfig::read(),
         };
         let read = match file {
-            Ok(file) => Config::from_custom_kubeconfig(file, &options).await,
+            Ok(file) => {
+                let context = self.context.clone().or_else(|| file.current_context.clone());
+                let context = context.filter(|_| self.server.is_none());
+                Config::from_custom_kubeconfig(file, &options).await.map(|config| (config, context))
+            }
             Err(error) => Err(error),
         };
         let error = match read {
-            Ok(config) => return Ok(config),
+            Ok(found) => return Ok(found),
             Err(error) => error,
         };
         let is_chosen = self.context.is_some() || self.cluster.is_some() || self.identity.user.is_some();
         match &self.server {
-            Some(_) if !is_chosen => Ok(Config::new(http::Uri::from_static("http://localhost"))),
+            Some(_) if !is_chosen => Ok((Config::new(http::Uri::from_static("http://localhost")), None)),
             _ if is_missing(&error) && self.kubeconfig.is_none() && !is_chosen => {
-                Config::incluster().map_err(|_| error).context("kubeconfig")
+                Config::incluster().map(|config| (config, None)).map_err(|_| self.kubeconfig_error(error))
             }
             _ => Err(self.kubeconfig_error(error)),
         }

@@ -16,9 +16,9 @@ use super::writing::{DryRun, Write, Writer};
 #[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
     #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
     write: WriteArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     #[command(subcommand)]
     kind: CreateKind,
 }

@@ -22,9 +22,9 @@ use crate::people::workload_object::text_at;
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
     #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
     write: WriteArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     #[command(subcommand)]
     kind: DeleteKind,
 }

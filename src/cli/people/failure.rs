@@ -56,7 +56,7 @@ pub(crate) fn print_error(error: &anyhow::Error) -> ExitCode {
         Some(CallError::Timeout(time)) => {
             format!("the API server did not answer within {time:?}: use --request-timeout")
         }
-        _ => format!("{error:#}"),
+        _ => chain(error),
     };
     let lines: Vec<String> = text.lines().map(printable).collect();
     let _ = writeln!(std::io::stderr(), "error: {}", lines.join("\n       "));
@@ -64,14 +64,22 @@ pub(crate) fn print_error(error: &anyhow::Error) -> ExitCode {
 }
 
 /// Returns a cause without the layers of the client that it went through.
-pub(crate) fn plain_cause(cause: &str) -> &str {
+pub(crate) fn plain_cause(cause: &str) -> String {
     const LAYERS: [&str; 4] =
         ["ServiceError: ", "client error (Connect): ", "tcp connect error: ", "HyperError: "];
-    let mut rest = cause;
-    while let Some(inner) = LAYERS.iter().find_map(|layer| rest.strip_prefix(layer)) {
-        rest = inner;
+    LAYERS.iter().fold(cause.to_owned(), |text, layer| text.replace(layer, ""))
+}
+
+/// Returns an error with its causes; a cause that the text before it names already is not repeated.
+pub(crate) fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            let separator = if text.is_empty() { "" } else { ": " };
+            text = text + separator + &cause;
+        }
     }
-    rest
+    text
 }
 
 /// What became of several objects: each failure is named, and the rest goes on.
@@ -117,4 +125,25 @@ pub(crate) async fn not_found(
     let names = known.iter().filter_map(|object| text_at(object, "/metadata/name"));
     let place = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
     anyhow!("{kind} {name:?} not found{place}{}", similar::hint(name, names))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn each_cause_is_said_once() {
+        let cause = || std::io::Error::new(std::io::ErrorKind::NotFound, "no such file");
+        let repeats = Err::<(), _>(cause()).with_context(|| format!("read /x: {}", cause())).unwrap_err();
+        assert_eq!(chain(&repeats), "read /x: no such file");
+        let adds = Err::<(), _>(cause()).context("read /x").unwrap_err();
+        assert_eq!(chain(&adds), "read /x: no such file");
+    }
+
+    #[test]
+    fn layers_of_the_client_are_no_cause() {
+        let cause = "https://h:1 (context c): ServiceError: client error (Connect): tcp connect error: Connection refused (os error 111)";
+        assert_eq!(plain_cause(cause), "https://h:1 (context c): Connection refused (os error 111)");
+    }
 }

@@ -7,11 +7,13 @@ mod acting;
 mod activate;
 pub(crate) mod advice;
 mod args;
+mod closed;
 pub(crate) mod completion;
 pub(crate) mod connection;
 mod create;
 mod delete;
 pub(crate) mod discovery;
+pub(crate) mod examples;
 mod failure;
 mod here;
 pub(crate) mod jobs;
@@ -39,6 +41,11 @@ use std::process::ExitCode;
 /// Returns a command with the flags for the cluster and the user.
 pub(crate) fn connection_flags() -> clap::Command {
     <connection::ConnectionArgs as clap::Args>::augment_args(clap::Command::new(""))
+}
+
+/// Returns an error with its causes, each once.
+pub(crate) fn error_text(error: &anyhow::Error) -> String {
+    failure::chain(error)
 }
 
 /// Prints a note to standard error.

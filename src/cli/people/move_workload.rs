@@ -33,9 +33,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 pub(crate) struct MoveArgs {
     #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
     write: WriteArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     #[command(subcommand)]
     kind: MoveKind,
 }

@@ -24,9 +24,9 @@ use crate::people::workload_object::WorkloadState;
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReprioritizeArgs {
     #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
     write: WriteArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     #[command(subcommand)]
     kind: ReprioritizeKind,
 }

@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::connection::{Connection, ConnectionArgs, Session};
+use super::closed::Closed;
+use super::connection::{ConnectionArgs, Session};
 use super::failure::{NOT_FOUND, UNAVAILABLE, wrong_use};
 use super::{here, note};
 use crate::kube::client::{CallError, Caller};
@@ -21,7 +22,7 @@ const PROBE: Duration = Duration::from_secs(10);
 pub(super) struct SourceArgs {
     /// Where answers come from: the manager, the cluster's objects (read with your rights and evaluated here), or a file of sluice
     /// dump; auto takes the manager where it answers.
-    #[arg(long, global = true, value_name = "auto|manager|cluster|FILE", default_value = "auto", value_parser = parse)]
+    #[arg(long, global = true, value_name = "auto|manager|cluster|FILE", default_value = "auto", hide_possible_values = true, value_parser = Closed::new(|| vec!["auto", "manager", "cluster"], parse))]
     source: Source,
 }
 
@@ -52,13 +53,13 @@ impl SourceArgs {
             Source::Cluster => here::of_cluster(args.connection().await?).await,
             Source::File(path) => here::of_file(path, args.namespace_alone().await),
             Source::Auto => {
-                let Connection { client, timeout, namespace } = args.connection().await?;
-                let caller = Caller::new(client.clone(), timeout);
+                let connection = args.connection().await?;
+                let (caller, namespace) = (connection.caller(), connection.namespace.clone());
                 let Some(missing) = missing(&caller).await else {
                     return Ok(Session { caller, namespace, is_partial: false, dump: None });
                 };
                 note(&format!("note: {missing}: answers are computed here from the cluster's objects"));
-                here::of_cluster(Connection { client, timeout, namespace }).await
+                here::of_cluster(connection).await
             }
         }
     }

@@ -90,7 +90,7 @@ pub(crate) fn run(verb: PeopleVerb, command: impl FnOnce() -> clap::Command) -> 
         PeopleVerb::Reprioritize(args) => block_on(reprioritize::run(&args)),
         PeopleVerb::Delete(args) => block_on(delete::run(&args)),
         PeopleVerb::Completion(args) => args.print("sluice").map(|()| ExitCode::SUCCESS),
-        PeopleVerb::Man(args) => super::manual::run(&args, command()).map(|()| ExitCode::SUCCESS),
+        PeopleVerb::Man(args) => super::manual::run(&args, command()),
         PeopleVerb::Complete { words } => return super::complete(command(), Some(&words)),
     };
     outcome.unwrap_or_else(|error| failure::print_error(&error))

@@ -5,6 +5,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use super::closed::Closed;
 use crate::kube::client::{CallError, Caller, Content};
 
 /// What `--dry-run` asks for.
@@ -20,6 +21,11 @@ pub(crate) enum DryRun {
 }
 
 impl DryRun {
+    /// Returns the parser of the flag.
+    pub(crate) fn parser() -> Closed<Self> {
+        Closed::new(|| vec!["none", "client", "server"], Self::parse)
+    }
+
     /// Reads the value of the flag.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text {

@@ -36,6 +36,10 @@ pub fn workloads(rows: &[WorkloadView], namespaces: bool, look: Look) -> String 
         columns.push(("LABELS", Side::Left));
     }
     let mut table = TextTable::new(columns);
+    if !look.wide {
+        // What a user reads a list for is the reason.
+        table.give_up(&["PRIO", "NEEDS"]);
+    }
     for row in rows {
         let mut cells = vec![
             row.metadata.name.clone(),

@@ -80,8 +80,8 @@ impl Missing {
 
 /// Reads the objects of a cluster, and again for a verb that goes on reading.
 pub(super) async fn of_cluster(connection: Connection) -> anyhow::Result<Session> {
-    let Connection { client, timeout, namespace } = connection;
-    let cluster = ClusterReader::of(Caller::new(client.clone(), timeout));
+    let cluster = ClusterReader::of(connection.caller());
+    let Connection { client, timeout, namespace, .. } = connection;
     let core = cluster_settings(&cluster).await?;
     if let Some(count) = cluster.count(Kind::Workload).await.filter(|count| *count > MANY_WORKLOADS) {
         let megabytes = count.saturating_mul(WORKLOAD_BYTES) / 1_000_000;

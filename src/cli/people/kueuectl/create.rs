@@ -4,6 +4,7 @@ use anyhow::bail;
 use serde_json::{Map, Value, json};
 
 use super::flags::{DryRunArgs, PrintArgs, go_bool, one_argument};
+use crate::cli::people::closed::Closed;
 use crate::cli::people::connection::ConnectionArgs;
 use crate::cli::people::kinds::PeopleKind;
 use crate::cli::people::writing::{DryRun, Write, Writer};
@@ -48,16 +49,16 @@ pub(crate) struct ClusterQueueSpecArgs {
     #[arg(long)]
     cohort: Option<String>,
     /// StrictFIFO or BestEffortFIFO.
-    #[arg(long, default_value = "BestEffortFIFO")]
+    #[arg(long, default_value = "BestEffortFIFO", hide_possible_values = true, value_parser = Closed::words(|| vec!["BestEffortFIFO", "StrictFIFO"]))]
     queuing_strategy: String,
     /// Labels of the namespaces that may submit workloads, KEY=VALUE,...
     #[arg(long, value_name = "KEY=VALUE")]
     namespace_selector: Vec<String>,
     /// Which workloads of other ClusterQueues of the cohort a pending workload may preempt.
-    #[arg(long, default_value = "Never", value_name = "POLICY")]
+    #[arg(long, default_value = "Never", value_name = "POLICY", hide_possible_values = true, value_parser = Closed::words(|| vec!["Never", "LowerPriority", "Any"]))]
     reclaim_within_cohort: String,
     /// Which workloads of this ClusterQueue a pending workload may preempt.
-    #[arg(long, default_value = "Never", value_name = "POLICY")]
+    #[arg(long, default_value = "Never", value_name = "POLICY", hide_possible_values = true, value_parser = Closed::words(|| vec!["Never", "LowerPriority", "LowerOrNewerEqualPriority"]))]
     preemption_within_cluster_queue: String,
     /// Quota, FLAVOR:RESOURCE=QUANTITY;RESOURCE=QUANTITY,...; repeatable.
     #[arg(long, value_name = "QUOTA", allow_hyphen_values = true)]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::files;
-use crate::cli::people::failure::{UNAUTHORIZED, is_closed_pipe};
+use crate::cli::people::failure::{UNAUTHORIZED, chain, is_closed_pipe};
 use crate::kube::client::CallError;
 
 /// Prints what is wrong with a command line, or the help that it asks for.
@@ -121,7 +121,7 @@ pub(super) fn print_error(error: &anyhow::Error) {
         }
         Some(CallError::Status { message, .. }) => message.clone(),
         Some(CallError::Transport(cause)) => format!("cannot reach the API server: {cause}"),
-        _ => format!("{error:#}"),
+        _ => chain(error),
     };
     let _ = writeln!(std::io::stderr(), "Error: {text}");
 }

@@ -4,6 +4,7 @@ use anyhow::bail;
 use serde_json::Value;
 
 use crate::cli::files;
+use crate::cli::people::closed::Closed;
 use crate::cli::people::writing::DryRun;
 use crate::people::output::{ObjectFormat, Output, OutputOptions, unknown_format};
 
@@ -46,6 +47,7 @@ impl PrintArgs {
         let options = OutputOptions {
             template: self.template.clone(),
             fail_on_missing: !self.allow_missing_template_keys,
+            formats: None,
         };
         let read = |path: &str| {
             std::fs::read_to_string(path).map_err(|error| format!("error reading --template {path}, {error}"))
@@ -74,7 +76,7 @@ impl PrintArgs {
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DryRunArgs {
     /// Must be "none", "server", or "client": client prints the object that would be sent; server sends it, and nothing is stored.
-    #[arg(long, global = true, default_value = "none", value_name = "STRATEGY")]
+    #[arg(long, global = true, default_value = "none", value_name = "STRATEGY", hide_possible_values = true, value_parser = Closed::words(|| vec!["none", "client", "server"]))]
     dry_run: String,
 }
 

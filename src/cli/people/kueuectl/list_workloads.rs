@@ -11,6 +11,7 @@ use super::list::{age_text, list_options, text};
 use super::queue_positions::QueuePositions;
 use crate::api::names::JOB_UID_LABEL;
 use crate::cli::files;
+use crate::cli::people::closed::Closed;
 use crate::cli::people::connection::Session;
 use crate::cli::people::discovery::Discovery;
 use crate::cli::people::jobs::{ForObject, for_object};
@@ -51,13 +52,17 @@ pub(super) struct WorkloadArgs {
     #[arg(short = 'q', long, value_name = "NAME")]
     localqueue: Option<String>,
     /// Only those with this status: all, pending, quotareserved, admitted or finished; repeatable.
-    #[arg(long, value_name = "STATUS")]
+    #[arg(long, value_name = "STATUS", hide_possible_values = true, value_parser = Closed::words(states))]
     status: Vec<String>,
     /// Only those of this job.
     #[arg(long = "for", value_name = "TYPE[.API-GROUP]/NAME")]
     for_job: Option<String>,
     #[command(flatten)]
     print: PrintArgs,
+}
+
+fn states() -> Vec<&'static str> {
+    vec!["all", "pending", "quotareserved", "admitted", "finished"]
 }
 
 impl WorkloadArgs {

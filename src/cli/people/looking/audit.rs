@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{TableArgs, ViewQuery, note_partial, read, rows};
 use crate::api::similar;
 use crate::cli::files;
+use crate::cli::people::closed::Closed;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::note;
 use crate::cli::people::pages::encoded;
@@ -23,19 +24,23 @@ const EXIT_NO: u8 = 4;
 /// Arguments of `audit`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuditArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    table: TableArgs,
     /// Only findings of this check, in full; repeatable.
-    #[arg(long, value_name = "CODE", value_parser = check)]
+    #[arg(long, value_name = "CODE", hide_possible_values = true, value_parser = Closed::new(checks, check))]
     check: Vec<Check>,
     /// Only findings as bad as this, or worse.
-    #[arg(long, value_name = "error|warning|note", value_parser = severity)]
+    #[arg(long, value_name = "error|warning|note", hide_possible_values = true, value_parser = Closed::new(|| vec!["error", "warning", "note"], severity))]
     severity: Option<Severity>,
     /// Exit with status 4 if there is a finding as bad as this, or worse.
-    #[arg(long, value_name = "error|warning", value_parser = severity)]
+    #[arg(long, value_name = "error|warning", hide_possible_values = true, value_parser = Closed::new(|| vec!["error", "warning"], severity))]
     fail_on: Option<Severity>,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+fn checks() -> Vec<&'static str> {
+    Check::ALL.iter().map(|check| check.as_str()).collect()
 }
 
 fn check(text: &str) -> Result<Check, String> {

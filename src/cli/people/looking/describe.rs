@@ -80,13 +80,13 @@ impl Described {
 #[derive(Debug, Parser)]
 #[command(name = "sluice describe")]
 struct DescribeArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    table: TableArgs,
     /// workload, job, clusterqueue, localqueue or cohort, and names; or TYPE/NAME.
     #[arg(value_name = "KIND NAME", required = true)]
     words: Vec<String>,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 pub(crate) fn run(args: &KubectlArgs) -> anyhow::Result<ExitCode> {

@@ -16,6 +16,7 @@ use super::export_file::{ExportFile, Parameters, Progress};
 use super::usage::period_start;
 use super::{PAGE, TableArgs, ask, read};
 use crate::cli::files;
+use crate::cli::people::closed::Closed;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN, GONE, TOO_MANY, wrong_use};
 use crate::cli::people::note;
@@ -45,7 +46,7 @@ pub(crate) struct ExportArgs {
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Sums by hour or day that has ended, instead of workloads: hour or day.
-    #[arg(long, value_name = "PERIOD", value_parser = Rollup::parse)]
+    #[arg(long, value_name = "PERIOD", hide_possible_values = true, value_parser = Closed::new(|| vec!["hour", "day"], Rollup::parse))]
     rollup: Option<Rollup>,
     /// In all namespaces, which is the default where you may read them.
     #[arg(short = 'A', long)]

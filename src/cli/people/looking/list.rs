@@ -25,10 +25,6 @@ use crate::visibility::views::{ClusterQueueView, CohortView, FlavorView, LocalQu
 /// Arguments of `list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    table: TableArgs,
     /// Most rows; 0 for all. On a terminal 500 by default, otherwise all.
     #[arg(long, global = true, value_name = "N")]
     limit: Option<usize>,
@@ -40,6 +36,10 @@ pub(crate) struct ListArgs {
     show_labels: bool,
     #[command(flatten)]
     watch: WatchArgs,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     #[command(subcommand)]
     kind: ListKind,
 }

@@ -32,11 +32,11 @@ struct ShownArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct TreeArgs {
     #[command(flatten)]
-    connection: ConnectionArgs,
+    watch: WatchArgs,
     #[command(flatten)]
     table: TableArgs,
     #[command(flatten)]
-    watch: WatchArgs,
+    connection: ConnectionArgs,
     #[command(subcommand)]
     kind: TreeKind,
 }
@@ -62,10 +62,6 @@ enum TreeKind {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShareArgs {
     #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    table: TableArgs,
-    #[command(flatten)]
     watch: WatchArgs,
     /// Cohort, or ClusterQueue, whose cohort is shown; default: all. `localqueue`: the past usage of LocalQueues.
     name: Option<String>,
@@ -74,6 +70,10 @@ pub(crate) struct ShareArgs {
     clusterqueue: Option<String>,
     #[command(flatten)]
     shown: ShownArgs,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 /// The quota of the cluster.

@@ -18,14 +18,14 @@ const EXIT_NO: u8 = 4;
 #[derive(Debug, clap::Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    table: TableArgs,
-    #[command(flatten)]
     watch: WatchArgs,
     /// Exit with status 4 unless all is well.
     #[arg(long)]
     fail: bool,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 pub(crate) async fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {

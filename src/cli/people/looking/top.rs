@@ -34,10 +34,6 @@ const EVENTS: usize = 64;
 /// Arguments of `top`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    table: TableArgs,
     /// What the rows are.
     #[arg(value_enum, default_value = "workload")]
     kind: Rows,
@@ -50,6 +46,10 @@ pub(crate) struct TopArgs {
     /// Time between two readings, at least 500ms.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
     interval: TimeLimit,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::export::{self, ExportArgs};
 use super::{TableArgs, ask, note_partial, read};
 use crate::cli::files;
+use crate::cli::people::closed::Closed;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN, wrong_use};
 use crate::cli::people::note;
@@ -26,12 +27,8 @@ pub(super) const DEFAULT_PERIOD: &str = "24h";
 /// Arguments of `usage`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UsageArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    table: TableArgs,
     /// What the hours are grouped by: queue, cohort, namespace, localqueue, priorityclass or flavor. Default: queue, in one namespace localqueue.
-    #[arg(long, value_name = "GROUP", value_parser = UsageGroup::parse)]
+    #[arg(long, value_name = "GROUP", hide_possible_values = true, value_parser = Closed::new(groups, UsageGroup::parse))]
     by: Option<UsageGroup>,
     /// Start of the period: a duration as 24h or 30d, or a time; without a durable record at most the last 24 hours are there. Default: 24h.
     #[arg(long, value_name = "TIME", value_parser = period_start)]
@@ -42,6 +39,10 @@ pub(crate) struct UsageArgs {
     /// Only this resource.
     #[arg(long, value_name = "NAME")]
     resource: Option<String>,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
     #[command(subcommand)]
     verb: Option<UsageVerb>,
 }
@@ -50,6 +51,10 @@ pub(crate) struct UsageArgs {
 enum UsageVerb {
     /// Write the rows of the durable record, as lines of JSON or comma-separated values
     Export(ExportArgs),
+}
+
+fn groups() -> Vec<&'static str> {
+    UsageGroup::ALL.map(UsageGroup::as_str).to_vec()
 }
 
 /// Reads the start of a period that ends now.

@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use super::list::ListArgs;
 use super::{PAGE, Rows};
+use crate::api::reason::PendingReason;
 use crate::cli::files;
+use crate::cli::people::closed::Closed;
 use crate::cli::people::connection::Session;
 use crate::cli::people::discovery::{Discovery, job_name, type_and_name};
 use crate::cli::people::kinds::PeopleKind;
@@ -31,10 +33,10 @@ pub(crate) struct WorkloadFilter {
     #[arg(short = 'q', long, value_name = "NAME")]
     pub(super) localqueue: Option<String>,
     /// Only those with this status: pending, quotareserved, admitted, evicted, finished or all; repeatable. Default: all but finished.
-    #[arg(long, value_name = "STATUS", value_parser = status)]
+    #[arg(long, value_name = "STATUS", hide_possible_values = true, value_parser = Closed::new(states, status))]
     status: Vec<String>,
     /// Only pending ones with this reason, or waiting or stuck: reasons that time can end, and those that need a change.
-    #[arg(long, value_name = "REASON", value_parser = reason)]
+    #[arg(long, value_name = "REASON", hide_possible_values = true, value_parser = Closed::new(reasons, reason))]
     reason: Vec<String>,
     /// Only those of this job.
     #[arg(long = "for", value_name = "TYPE/NAME", value_parser = job_name)]
@@ -68,6 +70,14 @@ fn value_of(field: &str, text: &str) -> Result<String, String> {
 
 fn status(text: &str) -> Result<String, String> {
     value_of("status", text)
+}
+
+fn states() -> Vec<&'static str> {
+    vec!["pending", "quotareserved", "admitted", "evicted", "finished", "all"]
+}
+
+fn reasons() -> Vec<&'static str> {
+    ["waiting", "stuck"].into_iter().chain(PendingReason::ALL.map(PendingReason::as_str)).collect()
 }
 
 fn reason(text: &str) -> Result<String, String> {

@@ -1,0 +1,261 @@
+//! Examples of each verb, for its help and its manual page.
+//!
+//! Invariants: each verb that help lists has an example; each example is a command line that parses.
+
+use clap::Command;
+
+/// A command line, and what it is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Example {
+    pub(super) says: &'static str,
+    pub(super) line: &'static str,
+}
+
+const fn row(path: &'static str, says: &'static str, line: &'static str) -> (&'static str, Example) {
+    (path, Example { says, line })
+}
+
+/// Most examples of a verb that has none of its own, but of the verbs below it.
+const OF_PARENT: usize = 4;
+
+/// By the words of the verb.
+const EXAMPLES: &[(&str, Example)] = &[
+    row("", "Why a job waits, and what would change that", "sluice why job/train"),
+    row(
+        "",
+        "What is pending in a ClusterQueue, in its order",
+        "sluice list workload -A -c nlp --status pending",
+    ),
+    row("", "Which configuration cannot do what it says", "sluice audit"),
+    row(
+        "",
+        "What would change with more quota",
+        "sluice simulate --from-cluster --quota nlp:h100:nvidia.com/gpu=64 --compare",
+    ),
+    row("manager", "Run with a configuration file", "sluice manager --config=/config.yaml"),
+    row("config check", "Check a file before it is applied", "sluice config check config.yaml"),
+    row("crds", "Install the definitions", "sluice crds | kubectl apply --server-side -f -"),
+    row("simulate", "Play manifests without a cluster", "sluice simulate config/samples"),
+    row(
+        "simulate",
+        "What a cluster does without a node",
+        "sluice simulate --from-cluster --drain-node h1 --compare",
+    ),
+    row("dump", "Write the state of a cluster, without secrets", "sluice dump -o cluster.yaml"),
+    row(
+        "framework manifests",
+        "Webhooks and permissions of a kind of jobs",
+        "sluice framework manifests kind.yaml",
+    ),
+    row("import", "Check what an import would do", "sluice import -n team --queuelabel team"),
+    row("migrate check", "What a change to Sluice would meet", "sluice migrate check"),
+    row("migrate to-sluice", "The steps that are due", "sluice migrate to-sluice --dry-run"),
+    row("migrate to-kueue", "The steps that are due", "sluice migrate to-kueue --dry-run"),
+    row("version", "Which version this is", "sluice version"),
+    row(
+        "list workload",
+        "What is pending in a ClusterQueue, in its order",
+        "sluice list workload -A -c nlp --status pending",
+    ),
+    row("list workload", "What needs a change before it can run", "sluice list workload -A --reason stuck"),
+    row("list workload", "With job, queue and what blocks it", "sluice list workload -o wide"),
+    row(
+        "list clusterqueue",
+        "How full the queues are, of one flavor",
+        "sluice list clusterqueue --flavor h100",
+    ),
+    row("list localqueue", "Those of a ClusterQueue", "sluice list localqueue -A -c nlp"),
+    row("list cohort", "Cohorts with their quota", "sluice list cohort"),
+    row("list resourceflavor", "Flavors with their nodes and what is free", "sluice list resourceflavor"),
+    row("list pods", "The pods of a job", "sluice list pods --for job/train"),
+    row("list finding", "What an audit finds in a namespace", "sluice list finding -n team"),
+    row("list preemption", "What took quota in the last two hours", "sluice list preemption -A --since 2h"),
+    row("list topology", "Topologies with their levels", "sluice list topology"),
+    row("list priorityclass", "WorkloadPriorityClasses with their values", "sluice list priorityclass"),
+    row("why", "Why a job waits, and what would change that", "sluice why job/train"),
+    row("why", "Why another workload is before it", "sluice why job/train --before job/eval"),
+    row("why", "When it may be admitted", "sluice why job/train --when"),
+    row("tree cohort", "How quota is lent below a cohort", "sluice tree cohort research --flavor h100"),
+    row("tree job", "What became of a job", "sluice tree job job/train"),
+    row("share", "The shares of a cohort", "sluice share research"),
+    row("share", "The past usage of LocalQueues", "sluice share localqueue -c nlp"),
+    row("capacity", "How many pods of 8 GPUs fit", "sluice capacity h100 --pod nvidia.com/gpu=8"),
+    row("capacity", "Whether a job would fit", "sluice capacity --for job/train --fail"),
+    row("usage", "Hours by namespace of the last week", "sluice usage --by namespace --since 7d"),
+    row(
+        "usage export",
+        "Sums by day, for a spreadsheet",
+        "sluice usage export --since 30d --rollup day --format csv -f usage.csv",
+    ),
+    row("audit", "Findings of the cluster", "sluice audit"),
+    row("audit", "Fail in a pipeline if something cannot work", "sluice audit --fail-on error"),
+    row("status", "Whether the manager is well", "sluice status"),
+    row("top", "Workloads of all namespaces", "sluice top -A"),
+    row("top", "ClusterQueues", "sluice top queue"),
+    row("describe", "A workload in full", "sluice describe workload job-train-1a2b3"),
+    row("describe", "A ClusterQueue in full", "sluice describe clusterqueue nlp"),
+    row("get", "An object as YAML", "sluice get clusterqueue nlp -o yaml"),
+    row("edit", "Change a ClusterQueue in an editor", "sluice edit clusterqueue nlp"),
+    row(
+        "patch",
+        "Stop a ClusterQueue by its field",
+        "sluice patch clusterqueue nlp --type=merge -p {\"spec\":{\"stopPolicy\":\"Hold\"}}",
+    ),
+    row(
+        "create clusterqueue",
+        "A ClusterQueue with 8 GPUs",
+        "sluice create clusterqueue nlp --cohort research --nominal-quota h100:nvidia.com/gpu=8",
+    ),
+    row(
+        "create localqueue",
+        "A LocalQueue of a ClusterQueue",
+        "sluice create localqueue train -n team -c nlp",
+    ),
+    row(
+        "create resourceflavor",
+        "A flavor of nodes with a label",
+        "sluice create resourceflavor h100 --node-labels gpu=h100",
+    ),
+    row(
+        "stop clusterqueue",
+        "Admit nothing more, and let run what runs",
+        "sluice stop clusterqueue nlp --keep-already-running",
+    ),
+    row("stop localqueue", "Stop a LocalQueue", "sluice stop localqueue train -n team"),
+    row("stop workload", "Give the quota of a job back", "sluice stop workload job/train"),
+    row("resume clusterqueue", "Admit again", "sluice resume clusterqueue nlp"),
+    row("resume localqueue", "Resume a LocalQueue", "sluice resume localqueue train -n team"),
+    row("resume workload", "Queue a stopped job again", "sluice resume workload job/train"),
+    row(
+        "move workload",
+        "Where a job would stand in another LocalQueue",
+        "sluice move workload job/train --to eval --dry-run=server",
+    ),
+    row(
+        "reprioritize workload",
+        "Give a job another class",
+        "sluice reprioritize workload job/train --class high",
+    ),
+    row("delete workload", "Delete a job by its workload", "sluice delete workload job/train"),
+    row("completion bash", "Complete in this shell", "source <(sluice completion bash)"),
+    row("completion zsh", "Complete in this shell", "source <(sluice completion zsh)"),
+    row("completion fish", "Complete in this shell", "sluice completion fish | source"),
+    row(
+        "completion powershell",
+        "Complete in this shell",
+        "sluice completion powershell | Out-String | Invoke-Expression",
+    ),
+    row("man", "The page of a verb", "sluice man list workload | man -l -"),
+    row("man", "All pages", "sluice man --write man1"),
+];
+
+/// Returns the examples of a verb by its words; of one that has none the first ones of the verbs below it.
+pub(super) fn of(path: &str) -> Vec<Example> {
+    let all = || EXAMPLES.iter();
+    let own: Vec<Example> = all().filter(|(of, _)| *of == path).map(|(_, example)| *example).collect();
+    if !own.is_empty() {
+        return own;
+    }
+    let below = all().filter(|(of, _)| of.strip_prefix(path).is_some_and(|rest| rest.starts_with(' ')));
+    below.map(|(_, example)| *example).take(OF_PARENT).collect()
+}
+
+/// Adds the examples to the help of a command and of all below it.
+pub(crate) fn add(command: Command) -> Command {
+    added(command, "")
+}
+
+fn added(mut command: Command, path: &str) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+    for name in names {
+        let below = format!("{path} {name}");
+        command = command.mut_subcommand(name, |verb| added(verb, below.trim_start()));
+    }
+    let examples = of(path);
+    if examples.is_empty() {
+        return command;
+    }
+    let lines: Vec<String> =
+        examples.iter().map(|example| format!("  # {}\n  {}", example.says, example.line)).collect();
+    let before = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
+    command.after_help(format!("{before}Examples:\n{}", lines.join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::CommandFactory;
+
+    /// The words of each command that help lists, the program itself among them.
+    fn paths(command: &Command, path: &str) -> Vec<String> {
+        let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let below = verbs.flat_map(|verb| paths(verb, format!("{path} {}", verb.get_name()).trim_start()));
+        std::iter::once(path.to_owned()).chain(below).collect()
+    }
+
+    /// Flags that many verbs have.
+    const SHARED: [&str; 7] =
+        ["output", "show_managed_fields", "no_headers", "color", "source", "dry_run", "yes"];
+
+    #[test]
+    fn flags_of_a_verb_come_first_and_those_of_the_connection_last() {
+        let connection = crate::cli::people::connection_flags();
+        let is_connection = |id: &str| connection.get_arguments().any(|flag| flag.get_id() == id);
+        for mut program in [Cli::command(), crate::cli::people::kueuectl::command()] {
+            program.build();
+            let mut verbs: Vec<&Command> = vec![&program];
+            let mut checked = 0;
+            while let Some(verb) = verbs.pop() {
+                verbs.extend(verb.get_subcommands());
+                let shown = verb.get_arguments().filter(|arg| !arg.is_hide_set());
+                let rank = |arg: &clap::Arg| match arg.get_id().as_str() {
+                    "help" | "version" => None,
+                    id if arg.get_help_heading() == Some("Connection") => {
+                        assert!(is_connection(id), "{}: {id} is no flag of the connection", verb.get_name());
+                        Some(2)
+                    }
+                    id => Some(u8::from(SHARED.contains(&id))),
+                };
+                let ranks: Vec<u8> = shown.filter_map(rank).collect();
+                // kueuectl's flags are in the order of kueuectl.
+                if ranks.contains(&2) && program.get_name() == "sluice" {
+                    assert!(ranks.is_sorted(), "{}: {ranks:?}", verb.get_bin_name().unwrap_or_default());
+                    checked += 1;
+                }
+            }
+            assert!(checked > 30 || program.get_name() != "sluice", "{checked}");
+        }
+    }
+
+    #[test]
+    fn each_verb_has_an_example_in_its_help() {
+        let mut command = add(Cli::command());
+        command.build();
+        for path in paths(&command, "") {
+            let mut verb = &mut command;
+            for word in path.split_whitespace() {
+                verb = verb.find_subcommand_mut(word).unwrap();
+            }
+            let help = verb.render_help().to_string();
+            assert!(help.contains("Examples:\n  # "), "{path:?}: {help}");
+        }
+    }
+
+    #[test]
+    fn each_example_parses_as_the_verb_that_it_is_of() {
+        for (path, Example { line, says }) in EXAMPLES {
+            let start = line.find("sluice ").unwrap();
+            let line = line[start..].split(" | ").next().unwrap().trim_end_matches(')');
+            let words: Vec<&str> = line.split(' ').collect();
+            let matches = Cli::command().try_get_matches_from(&words);
+            let matches = matches.unwrap_or_else(|error| panic!("{line}: {error}"));
+            let (mut of, mut at) = (String::new(), &matches);
+            while let Some((name, below)) = at.subcommand() {
+                (of, at) = (format!("{of} {name}").trim_start().to_owned(), below);
+            }
+            assert!(path.is_empty() || of == *path, "{path}: {line}");
+            assert!(!says.ends_with('.') && says.is_ascii() && line.is_ascii(), "{says}");
+        }
+    }
+}
