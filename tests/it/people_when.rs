@@ -63,9 +63,9 @@ fn a_dump_says_when() {
         "Earliest 14:05 UTC today runs end as the quickest quarter of earlier runs did",
         "Latest 15:10 UTC today runs end as 9 of 10 earlier runs did, or at their maximum execution time",
         "Assumes nothing new arrives in the cohort of q; quotas and nodes stay",
-        "Assumes 1 running workload has a maximum execution time and may end at any time before it: fewer than 20 earlier runs",
+        "Assumes 1 running workload has a maximum execution time and may end at any time before it: fewer than 20 earlier runs, or none that was as long",
         "Known 1 of 2 running workloads declare a maximum execution time",
-        "Guessed 1 from 20 earlier runs of their LocalQueues (33h)",
+        "Guessed 1 from 20 earlier runs of their LocalQueues in the last 33h, which ask for something else than they do",
     ];
     assert_eq!(lines(&outcome), range, "{outcome:?}");
     assert!(outcome.out.contains("It needs 2 cpu in f."), "the rest is said as always: {outcome:?}");
@@ -81,8 +81,9 @@ fn a_dump_says_when() {
         (&estimate["earliest"], &estimate["latest"]),
         (&json!("2026-11-26T14:05:00Z"), &json!("2026-11-26T15:10:00Z"))
     );
-    let counts = ["declared", "fromHistory", "unknown", "earlierRuns"].map(|field| estimate[field].clone());
-    assert_eq!(counts, [json!(1), json!(1), json!(0), json!(20)]);
+    let counts = ["declared", "fromHistory", "ofOtherShape", "unknown", "earlierRuns"];
+    let counts = counts.map(|field| estimate[field].clone());
+    assert_eq!(counts, [json!(1), json!(1), json!(1), json!(0), json!(20)]);
     assert_eq!(estimate["assumptions"].as_array().unwrap().len(), 2);
     assert_eq!(server.requests(), [], "no server is asked");
     // Without the flag nothing is simulated.
@@ -157,18 +158,22 @@ fn serve(cluster: &Cluster, position: u64) -> PeopleServer {
 
 #[test]
 fn a_manager_is_not_asked_to_simulate() {
-    let server = serve(&cluster(), 1);
+    let mut cluster = cluster();
+    for workload in cluster.objects.iter_mut().filter(|object| object["metadata"]["name"] == "first") {
+        workload["spec"]["maximumExecutionTimeSeconds"] = json!(i32::MAX);
+    }
+    let server = serve(&cluster, 1);
     let outcome = server.run("sluice", "why waits -n team --when -o json");
     assert_eq!(outcome.code, 0, "{outcome:?}");
     let answer: Value = serde_json::from_str(&outcome.out).unwrap();
     let estimate = &answer["estimate"];
-    // The clock is the reader's: by now, all runs are over, or will be after as long again.
-    assert!(estimate["earliest"].is_string() && estimate["latest"].is_string(), "{outcome:?}");
+    // The clock is the reader's: by now, it has outlived all earlier runs, and only its maximum bounds it.
+    assert!(estimate.get("earliest").is_none() && estimate["latest"].is_string(), "{outcome:?}");
     let assumptions = estimate["assumptions"].to_string();
     assert!(assumptions.contains("the manager has its built-in configuration"), "{assumptions}");
     assert_eq!(answer["source"]["kind"], "manager");
 
-    let server = serve(&cluster(), 12_401);
+    let server = serve(&cluster, 12_401);
     let outcome = server.run("sluice", "why waits -n team --when");
     let refused = vec!["Estimate no estimate: 12,400 workloads are ahead (limit 2,000)".to_owned()];
     assert_eq!((outcome.code, lines(&outcome)), (0, refused));
@@ -203,9 +208,9 @@ fn a_durable_record_is_read_where_stored_workloads_do_not_say_enough() {
     };
     let rows: Vec<Value> = (1..=20).map(row).collect();
     server.put(records, json!({"metadata": {}, "items": rows, "recorded": {}}));
-    let outcome = server.run("sluice", "why waits -n team --when -o json");
-    let answer: Value = serde_json::from_str(&outcome.out).unwrap();
-    assert_eq!(answer["estimate"]["earlierRuns"], 20, "{outcome:?}");
+    let outcome = server.run("sluice", "why waits -n team --when");
+    let outlived = "Estimate no latest: 1 of 2 running workloads has run longer than all 20 earlier runs";
+    assert_eq!(lines(&outcome), [outlived], "{outcome:?}");
     let asked = server.requests().into_iter().filter(|(_, path)| path.contains("clusterusagerecords"));
     assert!(asked.count() >= 3, "of a day, a week and a month");
 }

@@ -10,21 +10,27 @@ use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 /// Returns the lines, each with its label.
 pub(super) fn lines(estimate: &Estimate, look: Look) -> Vec<(&'static str, String)> {
     let range = match estimate {
-        Estimate::Refused { refused } => return vec![("Estimate", format!("no estimate: {refused}"))],
+        Estimate::Refused { refused } => return vec![("Estimate", refusal(refused))],
         Estimate::Range(range) => range,
     };
     // Rounded away from each other, so that the range that is read holds the one that is meant.
-    let (earliest, latest) =
-        (minute(range.earliest, RoundMode::Floor, look), minute(range.latest, RoundMode::Ceil, look));
+    let earliest =
+        range.earliest.map_or_else(|| "unknown".to_owned(), |time| minute(time, RoundMode::Floor, look));
+    let latest = minute(range.latest, RoundMode::Ceil, look);
     let width = earliest.len().max(latest.len());
+    let early = match range.earliest {
+        None => "a run may end at any time before its maximum execution time",
+        Some(_) => "runs end as the quickest quarter of earlier runs did",
+    };
+    // What no run says is not said of runs.
+    let late = if range.earliest.is_none() && range.from_history == 0 {
+        "runs end at their maximum execution time"
+    } else {
+        "runs end as 9 of 10 earlier runs did, or at their maximum execution time"
+    };
     let mut lines = vec![
-        ("Earliest", format!("{earliest:width$}  runs end as the quickest quarter of earlier runs did")),
-        (
-            "Latest",
-            format!(
-                "{latest:width$}  runs end as 9 of 10 earlier runs did, or at their maximum execution time"
-            ),
-        ),
+        ("Earliest", format!("{earliest:width$}  {early}")),
+        ("Latest", format!("{latest:width$}  {late}")),
     ];
     lines.extend(range.assumptions.iter().map(|text| ("Assumes", text.clone())));
     let number = |count: u64| grouped(&count.to_string());
@@ -36,17 +42,27 @@ pub(super) fn lines(estimate: &Estimate, look: Look) -> Vec<(&'static str, Strin
     }
     if range.from_history > 0 {
         let since = range.earlier_runs_since.map(|time| human(look.now.as_second() - time.as_second()));
-        let since = since.map(|age| format!(" ({age})")).unwrap_or_default();
+        let since = since.map(|age| format!(" in the last {age}")).unwrap_or_default();
+        let other = match range.of_other_shape {
+            0 => String::new(),
+            other if other == range.from_history => ", which ask for something else than they do".to_owned(),
+            other => format!("; those of {} ask for something else", number(other)),
+        };
         lines.push((
             "Guessed",
             format!(
-                "{} from {} earlier runs of their LocalQueues{since}",
+                "{} from {} earlier runs of their LocalQueues{since}{other}",
                 number(range.from_history),
                 number(range.earlier_runs)
             ),
         ));
     }
     lines
+}
+
+/// Returns a refusal, which may say itself what there is none of.
+fn refusal(refused: &str) -> String {
+    if refused.starts_with("no ") { refused.to_owned() } else { format!("no estimate: {refused}") }
 }
 
 /// Returns a time in UTC, to the minute: seconds would say more than is known.

@@ -12,11 +12,16 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+/// Reasons of ends that say nothing about how long a run takes.
+const NO_ENDS: [&str; 3] = [SLICE_REPLACED, "Failed", "OutOfSync"];
+
 /// Whether runs end early or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// As the quickest quarter of earlier runs did.
+    /// As the quickest quarter of earlier runs did; what has a maximum alone ends at once.
     Quick,
+    /// The same, but what has a maximum alone ends there.
+    QuickToMaximum,
     /// As nine of ten earlier runs did.
     Slow,
 }
@@ -24,7 +29,7 @@ pub(super) enum Pace {
 impl Pace {
     const fn percent(self) -> usize {
         match self {
-            Self::Quick => 25,
+            Self::Quick | Self::QuickToMaximum => 25,
             Self::Slow => 90,
         }
     }
@@ -42,11 +47,14 @@ pub(super) struct Facts {
     admitted: Option<Timestamp>,
     /// What is left of the maximum execution time that it declares, from its admission.
     pub(super) maximum: Option<SignedDuration>,
+    /// What a guess comes from.
     pub(super) runs: Option<EarlierRuns>,
+    /// Runs that say nothing more, because it has run for longer than all of them.
+    pub(super) outlived: Option<EarlierRuns>,
 }
 
 impl Facts {
-    pub(super) fn of(workload: &Value, times: &RunTimes) -> Self {
+    pub(super) fn of(workload: &Value, times: &RunTimes, now: Timestamp) -> Self {
         let flags = ConditionFlags::from_workload(workload);
         let owners = value_at(workload, "/metadata/ownerReferences").and_then(Value::as_array);
         let owners = owners.into_iter().flatten().map(|owner| field_text(owner, "uid"));
@@ -54,14 +62,28 @@ impl Facts {
         let seconds = |pointer: &str| value_at(workload, pointer).and_then(Value::as_i64);
         let past = seconds("/status/accumulatedPastExecutionTimeSeconds").unwrap_or_default();
         let maximum = seconds("/spec/maximumExecutionTimeSeconds");
-        Self {
+        let facts = Self {
             key: key_of(workload),
             uids: uids.filter(|uid| !uid.is_empty()).map(str::to_owned).collect(),
             is_reserved: flags.reserved,
             admitted: time_of(workload, "Admitted").filter(|_| flags.admitted && flags.reserved),
             maximum: maximum.map(|whole| SignedDuration::from_secs(whole.saturating_sub(past).max(0))),
             runs: times.of(&run_key(workload)),
-        }
+            outlived: None,
+        };
+        facts.without_outlived(now)
+    }
+
+    /// Sets runs aside that are all shorter than what it has run for: of its end they say nothing.
+    fn without_outlived(mut self, now: Timestamp) -> Self {
+        let age = self.age(now);
+        self.outlived = self.runs.take_if(|runs| runs.are_outlived_by(age));
+        self
+    }
+
+    /// Whether a maximum alone says how long it runs: it may end at any time before.
+    pub(super) const fn is_open_ended(&self) -> bool {
+        self.maximum.is_some() && self.runs.is_none()
     }
 
     /// Whether neither a maximum nor earlier runs say how long it runs.
@@ -89,40 +111,37 @@ impl Facts {
         self.length(pace, SignedDuration::ZERO)
     }
 
-    /// Returns the length of a run that has lasted for `age`; `None` if it is unknown. Without earlier runs, a run may end at any
-    /// time before its maximum.
+    /// Returns the length of a run that has lasted for `age`; `None` if it is unknown. Without earlier runs that say something, a run may
+    /// end at any time before its maximum.
     fn length(&self, pace: Pace, age: SignedDuration) -> Option<SignedDuration> {
         let length = match (self.runs.as_ref().and_then(|runs| guess(runs, pace, age)), self.maximum) {
             (Some(guess), Some(maximum)) => guess.min(maximum),
             (Some(guess), None) => guess,
-            (None, Some(maximum)) if pace == Pace::Slow => maximum,
-            (None, Some(_)) => age,
+            (None, Some(_)) if pace == Pace::Quick => age,
+            (None, Some(maximum)) => maximum,
             (None, None) => return None,
         };
         Some(length.max(age))
     }
 }
 
-/// Returns the length of a run that has lasted for `age`. Once it is longer than the quick guess, it is compared with the runs that
-/// were longer than it is; one that is longer than all ends now, or after as long again.
+/// Returns the length of a run that has lasted for `age`, which at least one of these runs did, too. Once it is longer than the quick
+/// guess, it is compared with the runs that were longer than it is.
 fn guess(runs: &EarlierRuns, pace: Pace, age: SignedDuration) -> Option<SignedDuration> {
     if runs.percentile(Pace::Quick.percent())? >= age {
         return runs.percentile(pace.percent());
     }
-    let longest = match pace {
-        Pace::Quick => age,
-        Pace::Slow => age.saturating_add(age),
-    };
-    Some(runs.percentile_of_longer(pace.percent(), age).unwrap_or(longest))
+    Some(runs.percentile_of_longer(pace.percent(), age).unwrap_or(age))
 }
 
-/// Returns the run of a finished Workload; `None` if it finished without being admitted, or its job goes on in another Workload.
+/// Returns the run of a finished Workload; `None` if it finished without being admitted, its job goes on in another Workload, or it
+/// failed: how long a run takes that fails early says nothing about one that does not.
 pub(super) fn finished_run(workload: &Value) -> Option<(RunKey, Run)> {
     let flags = ConditionFlags::from_workload(workload);
     let (began, ended) = (time_of(workload, "Admitted")?, time_of(workload, "Finished")?);
-    let goes_on =
-        condition(workload, "Finished").is_some_and(|end| field_text(end, "reason") == SLICE_REPLACED);
-    let is_run = flags.admitted && flags.finished && !goes_on && began <= ended;
+    let is_end =
+        condition(workload, "Finished").is_some_and(|end| !NO_ENDS.contains(&field_text(end, "reason")));
+    let is_run = flags.admitted && flags.finished && is_end && began <= ended;
     is_run.then(|| (run_key(workload), Run { ended, length: ended.duration_since(began) }))
 }
 
@@ -170,7 +189,7 @@ mod tests {
         }
         let (uids, is_reserved) = (Vec::new(), true);
         let maximum = maximum.map(SignedDuration::from_hours);
-        let runs = times.of(&key);
+        let (runs, outlived) = (times.of(&key), None);
         Facts {
             key: ObjectKey::new("ns", "w"),
             uids,
@@ -178,6 +197,7 @@ mod tests {
             admitted: Some(Timestamp::UNIX_EPOCH),
             maximum,
             runs,
+            outlived,
         }
     }
 
@@ -191,10 +211,14 @@ mod tests {
             // Longer than the quick guess: of the 14 longer runs, a quarter took up to 10 hours, and 9 of 10 up to 19.
             (None, &hours, 6, Some((10, 19))),
             (None, &hours, 18, Some((19, 20))),
-            (None, &hours, 20, Some((20, 40))),
+            (None, &hours, 20, Some((20, 20))),
+            // Longer than all: nothing says when it ends.
+            (None, &hours, 21, None),
             (Some(8), &hours, 0, Some((5, 8))),
             (Some(3), &hours, 0, Some((3, 3))),
-            (Some(24), &hours, 20, Some((20, 24))),
+            (Some(24), &hours, 20, Some((20, 20))),
+            // Longer than all: it may end at any time before its maximum.
+            (Some(24), &hours, 21, Some((21, 24))),
             (Some(24), &[], 0, Some((0, 24))),
             (Some(24), &[], 7, Some((7, 24))),
             // Past its maximum, it is stopped now.
@@ -202,7 +226,7 @@ mod tests {
             (None, &[], 0, None),
             (None, &hours[..19], 0, None),
         ] {
-            let facts = facts(maximum, lengths);
+            let facts = facts(maximum, lengths).without_outlived(Timestamp::UNIX_EPOCH + HOUR * age);
             let length = |pace| facts.length(pace, HOUR * age).map(|length| length.as_hours());
             let found = length(Pace::Quick).zip(length(Pace::Slow));
             assert_eq!(found, expected, "{maximum:?} {} runs, {age} h", lengths.len());
@@ -229,9 +253,13 @@ mod tests {
             let run = finished_run(&workload(conditions));
             assert_eq!(run.map(|(_, run)| run.length), expected, "{conditions:?}");
         }
-        let mut slice = workload(&[("Admitted", "True", one), ("Finished", "True", two)]);
-        slice["status"]["conditions"][1]["reason"] = json!("WorkloadSliceReplaced");
-        assert_eq!(finished_run(&slice), None, "the job goes on");
+        let mut ended = workload(&[("Admitted", "True", one), ("Finished", "True", two)]);
+        for (reason, is_run) in
+            [("WorkloadSliceReplaced", false), ("Failed", false), ("OutOfSync", false), ("Succeeded", true)]
+        {
+            ended["status"]["conditions"][1]["reason"] = json!(reason);
+            assert_eq!(finished_run(&ended).is_some(), is_run, "{reason}");
+        }
     }
 
     #[test]

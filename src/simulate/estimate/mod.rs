@@ -1,7 +1,7 @@
 //! When a pending Workload may be admitted: a range from two simulations of its cohort tree, or why there is none.
 //!
-//! Invariants: a run time comes from a declared maximum or from earlier runs, never from nowhere; what runs for an unknown time ends
-//! the estimate as soon as it could matter; no clock is read.
+//! Invariants: a run time comes from a declared maximum or from earlier runs, never from nowhere, and lies within what these runs took;
+//! what runs for an unknown time ends the estimate as soon as it could matter; no clock is read.
 
 mod facts;
 mod refusal;
@@ -34,16 +34,18 @@ pub const TIME_LIMIT: Duration = Duration::from_secs(10);
 /// When a Workload may be admitted, and where that comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionRange {
-    /// If runs end early.
-    pub earliest: Timestamp,
+    /// If runs end early; `None` where that follows from a maximum execution time alone, before which a run may end at any time.
+    pub earliest: Option<Timestamp>,
     /// If runs end late.
     pub latest: Timestamp,
     /// Number of running workloads of the tree that declare a maximum execution time.
     pub declared: usize,
-    /// Number of those without earlier runs.
+    /// Number of those without earlier runs that lasted for as long as they have.
     pub open_ended: usize,
     /// Number of running workloads whose times come from earlier runs alone.
     pub from_history: usize,
+    /// Number of those whose earlier runs are of other shapes.
+    pub of_other_shape: usize,
     /// Number of running workloads that do not end by themselves.
     pub serving: usize,
     /// Number of earlier runs.
@@ -91,7 +93,7 @@ pub fn estimate(
     }
     let facts: Vec<Facts> = workloads()
         .filter(|object| !is_finished(object) && tree.has(object))
-        .map(|object| Facts::of(object, &times))
+        .map(|object| Facts::of(object, &times, options.start))
         .collect();
     if facts.len() > MAX_WORKLOADS {
         return Err(Refusal::TooManyWorkloads(facts.len()));
@@ -103,7 +105,9 @@ pub fn estimate(
     let run = Run { workload, objects: simulated(objects, &tree), facts: &facts, options, keep_going };
     let first = run.admission(Pace::Quick)?;
     let last = if run.is_certain() { first } else { run.admission(Pace::Slow)? };
-    Ok(AdmissionRange { earliest: first.min(last), latest: first.max(last), ..range })
+    let is_known =
+        !run.facts.iter().any(Facts::is_open_ended) || run.admission(Pace::QuickToMaximum)? == first;
+    Ok(AdmissionRange { earliest: is_known.then_some(first.min(last)), latest: first.max(last), ..range })
 }
 
 /// Counts where the times of running workloads come from.
@@ -111,19 +115,27 @@ fn counted(facts: &[Facts], serving: &BTreeSet<&str>) -> Result<AdmissionRange, 
     let running = || facts.iter().filter(|facts| facts.is_reserved);
     let serves = |facts: &Facts| facts.is_any_of(serving);
     let count = |matches: &dyn Fn(&Facts) -> bool| running().filter(|facts| matches(facts)).count();
-    let unknown = count(&|facts| facts.is_unknown() && !serves(facts));
+    let unknown = count(&|facts| facts.is_unknown() && facts.outlived.is_none() && !serves(facts));
     if unknown > 0 {
         return Err(Refusal::UnknownRunning(unknown, running().count()));
+    }
+    let is_outlived = |facts: &&Facts| facts.maximum.is_none() && !serves(facts);
+    let outlived: Vec<_> =
+        running().filter(is_outlived).filter_map(|facts| facts.outlived.as_ref()).collect();
+    if !outlived.is_empty() {
+        let runs: BTreeSet<usize> = outlived.iter().flat_map(|runs| &runs.numbers).copied().collect();
+        return Err(Refusal::Outlived { count: outlived.len(), of: running().count(), runs: runs.len() });
     }
     let is_guess = |facts: &Facts| facts.maximum.is_none() && !serves(facts);
     let guessed: Vec<_> = running().filter(|facts| is_guess(facts)).filter_map(|f| f.runs.as_ref()).collect();
     let runs: BTreeSet<usize> = guessed.iter().flat_map(|runs| &runs.numbers).copied().collect();
     Ok(AdmissionRange {
-        earliest: Timestamp::UNIX_EPOCH,
+        earliest: None,
         latest: Timestamp::UNIX_EPOCH,
         declared: count(&|facts| facts.maximum.is_some()),
-        open_ended: count(&|facts| facts.maximum.is_some() && facts.runs.is_none()),
+        open_ended: count(&Facts::is_open_ended),
         from_history: guessed.len(),
+        of_other_shape: guessed.iter().filter(|runs| !runs.is_alike).count(),
         serving: count(&|facts| facts.maximum.is_none() && serves(facts)),
         earlier_runs: runs.len(),
         earlier_runs_since: guessed.iter().map(|runs| runs.since).min(),

@@ -23,6 +23,15 @@ pub enum Refusal {
     Forbidden(Vec<String>, String),
     /// Run times of running workloads are unknown: how many, of how many.
     UnknownRunning(usize, usize),
+    /// Running workloads have run longer than all their earlier runs.
+    Outlived {
+        /// How many of the running ones.
+        count: usize,
+        /// How many run.
+        of: usize,
+        /// Number of their earlier runs.
+        runs: usize,
+    },
     /// Run times of workloads that are admitted before it are unknown: how many, of how many.
     UnknownAhead(usize, usize),
     /// The simulation ends without admitting it.
@@ -63,6 +72,15 @@ impl fmt::Display for Refusal {
                 write!(f, "cannot list in the whole cluster: {} ({reason})", kinds.join(", "))
             }
             Self::UnknownRunning(count, all) => unknown(f, *count, *all, "running workloads"),
+            Self::Outlived { count, of, runs } => {
+                let noun = if *of == 1 { "workload" } else { "workloads" };
+                let verb = if *count == 1 { "has" } else { "have" };
+                let (count, of, runs) = (grouped(*count), grouped(*of), grouped(*runs));
+                write!(
+                    f,
+                    "no latest: {count} of {of} running {noun} {verb} run longer than all {runs} earlier runs"
+                )
+            }
             Self::UnknownAhead(count, all) => {
                 unknown(f, *count, *all, "pending workloads that are admitted before it")
             }

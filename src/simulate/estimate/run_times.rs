@@ -55,12 +55,13 @@ impl RunTimes {
     /// Returns the runs that are alike, else all of the LocalQueue; `None` if these are few, too.
     pub fn of(&self, key: &RunKey) -> Option<EarlierRuns> {
         let enough = |runs: &&Vec<(Run, usize)>| runs.len() >= ENOUGH;
-        let runs = self.by_shape.get(key).filter(enough);
-        let runs = runs.or_else(|| self.by_queue.get(&key.local_queue).filter(enough))?;
+        let alike = self.by_shape.get(key).filter(enough);
+        let runs = alike.or_else(|| self.by_queue.get(&key.local_queue).filter(enough))?;
         let mut lengths: Vec<SignedDuration> = runs.iter().map(|(run, _)| run.length).collect();
         lengths.sort_unstable();
         let since = runs.first().map(|(run, _)| run.ended)?;
-        Some(EarlierRuns { lengths, since, numbers: runs.iter().map(|(_, number)| *number).collect() })
+        let numbers = runs.iter().map(|(_, number)| *number).collect();
+        Some(EarlierRuns { lengths, since, numbers, is_alike: alike.is_some() })
     }
 }
 
@@ -82,12 +83,19 @@ pub struct EarlierRuns {
     pub since: Timestamp,
     /// Numbers of the runs, by which a run that several guesses come from is counted once.
     pub numbers: BTreeSet<usize>,
+    /// Whether they are of the same shape, not only of the same LocalQueue.
+    pub is_alike: bool,
 }
 
 impl EarlierRuns {
     /// Returns the length that so many of a hundred runs did not exceed (nearest rank).
     pub fn percentile(&self, percent: usize) -> Option<SignedDuration> {
         nearest_rank(&self.lengths, percent)
+    }
+
+    /// Whether a run of this length is longer than all of them.
+    pub fn are_outlived_by(&self, length: SignedDuration) -> bool {
+        self.lengths.last().is_none_or(|longest| *longest < length)
     }
 
     /// Like `percentile`, of the runs that were longer than this.
@@ -137,6 +145,10 @@ mod tests {
             assert_eq!(longer(percent, than), expected, "{percent} of those longer than {than}");
         }
         assert_eq!(runs.since, Timestamp::from_second(1).unwrap());
+        assert_eq!(
+            [20, 21].map(|length| runs.are_outlived_by(SignedDuration::from_mins(length))),
+            [false, true]
+        );
     }
 
     #[test]
@@ -149,9 +161,11 @@ mod tests {
         times.add(key("q", "b"), run(100, 30));
         let found = |shape: &str| minutes(times.of(&key("q", shape)).unwrap().percentile(100));
         assert_eq!((found("a"), found("b"), found("c")), (Some(30), Some(30), Some(30)));
+        assert!(!times.of(&key("q", "a")).unwrap().is_alike);
         assert_eq!(times.of(&key("other", "a")), None);
         times.add(key("q", "a"), run(101, 10));
         assert_eq!(minutes(times.of(&key("q", "a")).unwrap().percentile(100)), Some(10));
+        assert!(times.of(&key("q", "a")).unwrap().is_alike);
     }
 
     proptest! {

@@ -248,9 +248,10 @@ pub enum Estimate {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EstimatedRange {
-    /// If runs end early.
-    #[schemars(with = "String")]
-    pub earliest: Timestamp,
+    /// If runs end early; missing where a run may end at any time before its maximum execution time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub earliest: Option<Timestamp>,
     /// If runs end late.
     #[schemars(with = "String")]
     pub latest: Timestamp,
@@ -260,6 +261,9 @@ pub struct EstimatedRange {
     pub declared: u64,
     /// Number of those whose time comes from earlier runs.
     pub from_history: u64,
+    /// Number of these whose earlier runs ask for something else than they do.
+    #[serde(default)]
+    pub of_other_shape: u64,
     /// Number of those without either: they do not end by themselves.
     pub unknown: u64,
     /// Number of earlier runs.

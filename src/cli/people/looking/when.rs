@@ -36,7 +36,10 @@ pub(super) async fn admission(
         estimate(workload, (&objects, recorded), &options, &|| begun.elapsed() < TIME_LIMIT)
     };
     let mut found = simulate(&[]);
-    if matches!(found, Err(Refusal::UnknownRunning(..) | Refusal::UnknownAhead(..))) {
+    if matches!(
+        found,
+        Err(Refusal::UnknownRunning(..) | Refusal::Outlived { .. } | Refusal::UnknownAhead(..))
+    ) {
         let recorded = read_runs(session, options.start).await;
         if !recorded.is_empty() {
             found = simulate(&recorded);
@@ -84,14 +87,16 @@ fn view(range: &AdmissionRange, cluster_queue: &str) -> EstimatedRange {
         "has a maximum execution time and may end at any time before it",
         "have a maximum execution time and may end at any time before it",
     );
-    let open_ended = open_ended.map(|text| format!("{text}: fewer than {ENOUGH} earlier runs"));
+    let open_ended =
+        open_ended.map(|text| format!("{text}: fewer than {ENOUGH} earlier runs, or none that was as long"));
     let arrivals = format!("nothing new arrives in the cohort of {cluster_queue}; quotas and nodes stay");
     EstimatedRange {
-        earliest: whole_second(range.earliest),
+        earliest: range.earliest.map(whole_second),
         latest: whole_second(range.latest),
         assumptions: std::iter::once(arrivals).chain(serving).chain(open_ended).collect(),
         declared: number(range.declared),
         from_history: number(range.from_history),
+        of_other_shape: number(range.of_other_shape),
         unknown: number(range.serving),
         earlier_runs: number(range.earlier_runs),
         earlier_runs_since: range.earlier_runs_since,

@@ -1,0 +1,70 @@
+//! Estimates say no more than earlier runs do: runs that outlived them, that failed, or that are of another shape.
+
+use crate::estimates::{condition, three_running, with_maximum};
+use serde_json::json;
+
+#[test]
+fn a_run_that_is_longer_than_all_has_no_known_end() {
+    let ask = |running: &[(&str, i64)]| {
+        let mut cluster = three_running();
+        for (number, (queue, age)) in running.iter().enumerate() {
+            cluster.running(&format!("r{number}"), queue, 1, *age);
+        }
+        cluster.pending("w", "a", 1, 5);
+        cluster
+    };
+    for (running, expected) in [
+        (
+            &[("a", 61), ("b", 0), ("b", 0)][..],
+            "no latest: 1 of 3 running workloads has run longer than all 20 earlier runs",
+        ),
+        (
+            &[("a", 61), ("b", 121), ("mixed", 0)],
+            "no latest: 2 of 3 running workloads have run longer than all 40 earlier runs",
+        ),
+        // What is not known at all comes first: a durable record may know it.
+        (
+            &[("a", 61), ("none", 1), ("b", 0)],
+            "1 of 3 running workloads has neither a maximum execution time nor 20 earlier runs",
+        ),
+    ] {
+        assert_eq!(ask(running).range("w"), Err(expected.to_owned()), "{running:?}");
+    }
+    let mut alone = three_running();
+    alone.running("x", "a", 3, 61);
+    alone.pending("w", "a", 1, 5);
+    let expected = "no latest: 1 of 1 running workload has run longer than all 20 earlier runs";
+    assert_eq!(alone.range("w"), Err(expected.to_owned()));
+    // A maximum bounds it: it may end at any time before.
+    with_maximum(alone.objects.iter_mut().rfind(|o| o["metadata"]["name"] == "x").unwrap(), 90);
+    assert_eq!(alone.bounds("w"), Ok((None, 29)));
+    assert_eq!(alone.ask("w").unwrap().open_ended, 1);
+}
+
+#[test]
+fn runs_that_failed_say_nothing_about_an_end() {
+    let mut cluster = three_running();
+    for workload in cluster.objects.iter_mut().filter(|object| object["kind"] == "Workload") {
+        if workload["spec"]["queueName"] == "a" {
+            workload["status"]["conditions"][2]["reason"] = json!("Failed");
+        }
+    }
+    cluster.running("x", "a", 3, 0);
+    cluster.pending("w", "a", 1, 5);
+    let unknown = "1 of 1 running workloads has neither a maximum execution time nor 20 earlier runs";
+    assert_eq!(cluster.range("w"), Err(unknown.to_owned()));
+}
+
+#[test]
+fn guesses_from_other_shapes_are_counted() {
+    let mut cluster = three_running();
+    for number in 0..20 {
+        let conditions = json!([condition("Admitted", "True", 1_010), condition("Finished", "True", 1_000)]);
+        cluster.workload(&format!("own-{number}"), "b", 1, json!({"conditions": conditions}));
+    }
+    cluster.running("alike", "b", 1, 0);
+    cluster.running("other", "a", 2, 0);
+    cluster.pending("w", "a", 1, 5);
+    let range = cluster.ask("w").unwrap();
+    assert_eq!((range.from_history, range.of_other_shape), (2, 1));
+}
