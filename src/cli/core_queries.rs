@@ -10,11 +10,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::api::ObjectKey;
 use crate::history::HistoryView;
-use crate::reconciler::Reconciler;
+use crate::reconciler::{Reconciler, why_no_workload};
 use crate::scheduler::{CapacityQuestion, CapacityReport, Explanation, Supposition};
 use crate::server::apis::capacity::AskCapacity;
 use crate::server::apis::views::AskAudit;
-use crate::snapshot::{AuditFacts, Inspection, QueueListing};
+use crate::snapshot::{AuditFacts, Inspection, JobName, NoWorkload, QueueListing};
 use crate::visibility::offline::capacity;
 
 /// Maximum number of questions that wait.
@@ -40,6 +40,8 @@ pub(super) enum CoreQuery {
     Explain(ObjectKey, Supposition, oneshot::Sender<Option<Explanation>>),
     /// What flavors have on their nodes, and what fits.
     Capacity(CapacityQuestion, oneshot::Sender<CapacityReport>),
+    /// Why a job has no Workload; `None` if it has one, or nothing keeps it from having one.
+    NoWorkload(JobName, oneshot::Sender<Option<NoWorkload>>),
     /// What an audit reads beside the snapshot.
     Audit(oneshot::Sender<AuditFacts>),
 }
@@ -65,6 +67,7 @@ impl CoreQuery {
                 let report = capacity(state, &question, &mut || Instant::now() < until);
                 drop(reply.send(report));
             }
+            Self::NoWorkload(job, reply) => drop(reply.send(why_no_workload(state, &job))),
             Self::Audit(reply) if reply.is_closed() => {}
             Self::Audit(reply) => drop(reply.send(state.audit_facts())),
         }
@@ -95,5 +98,10 @@ impl AskAudit for OwnCore {
     fn audit_facts(&self) -> BoxFuture<'static, Option<AuditFacts>> {
         let queries = self.0.clone();
         Box::pin(async move { ask(&queries, CoreQuery::Audit).await })
+    }
+
+    fn why_no_workload(&self, job: JobName) -> BoxFuture<'static, Option<NoWorkload>> {
+        let queries = self.0.clone();
+        Box::pin(async move { ask(&queries, |reply| CoreQuery::NoWorkload(job, reply)).await.flatten() })
     }
 }

@@ -27,7 +27,7 @@ use crate::server::dashboard::models::{Answering, Models, Unanswered, Value};
 use crate::server::dashboard::{self, Settings};
 use crate::server::shared_answers::SharedAnswers;
 use crate::server::user_authorizer::UserAuthorizer;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{JobName, Snapshot};
 use crate::visibility::access::Access;
 use crate::visibility::flavors;
 use crate::visibility::page::ModelError;
@@ -123,8 +123,25 @@ impl PublishedState {
 
     async fn value(&self, question: &Question, access: &Access) -> Result<Value, Unanswered> {
         let snapshot = self.published.load_full();
-        let found = self.model(question, access, &snapshot).await;
-        found.map_err(|error| self.unanswered(error, question, (&snapshot, access)))
+        match (self.model(question, access, &snapshot).await, question) {
+            (Ok(value), _) => Ok(value),
+            (Err(ModelError::NotFound), Question::Job(namespace, kind, name)) if access.sees(namespace) => {
+                Err(self
+                    .without_workload((namespace, kind, name))
+                    .await
+                    .unwrap_or_else(|| self.unanswered(ModelError::NotFound, question, (&snapshot, access))))
+            }
+            (Err(error), _) => Err(self.unanswered(error, question, (&snapshot, access))),
+        }
+    }
+
+    /// Says why a job has no Workload, if that is known.
+    async fn without_workload(&self, (namespace, kind, name): (&str, &str, &str)) -> Option<Unanswered> {
+        let kind = kind.split('.').next().unwrap_or(kind);
+        let job = JobName { namespace: namespace.to_owned(), kind: kind.to_owned(), name: name.to_owned() };
+        let found = self.audits.why_no_workload(job).await?;
+        let text = format!("{kind}/{name} in namespace {namespace} has no Workload: {}.", found.message);
+        Some(Unanswered::NotFound { text, similar: Vec::new() })
     }
 
     async fn model(

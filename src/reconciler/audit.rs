@@ -2,9 +2,10 @@
 //!
 //! Invariants: nothing is changed; the answer costs a pass over nodes and jobs, which is why it is asked for at most once a minute.
 
+use super::CoreSettings;
 use super::unit::comparison::is_charged_as_before;
 use super::unit::units::Units;
-use super::{CoreSettings, is_managed_by_other_controller};
+use super::unit::units::is_managed_by_other_controller;
 use crate::api::ObjectKey;
 use crate::cache::Cache;
 use crate::frameworks::{JobKind, JobView};

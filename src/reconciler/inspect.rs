@@ -7,15 +7,23 @@ use super::audit::Audit;
 use super::work_queue::{Alarm, ReconcileKey, WorkQueue};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
+use crate::frameworks::{JobKind, frameworks};
 use crate::quota::NodeRef;
 use crate::scheduler::Engine;
 use crate::snapshot::{
-    AuditFacts, ClusterQueueListing, Excerpt, FailedWrite, Inspection, QueueListing, QueuedWrite, SentWrite,
-    Timer, TimerCount, TimerView,
+    AuditFacts, ClusterQueueListing, Excerpt, FailedWrite, Inspection, JobName, NoWorkload, QueueListing,
+    QueuedWrite, SentWrite, Timer, TimerCount, TimerView,
 };
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Returns why a job has no Workload; `None` if it has one, does not exist, or nothing keeps it from having one.
+pub fn why_no_workload(core: &Reconciler, job: &JobName) -> Option<NoWorkload> {
+    let kind = frameworks().map(JobKind::new).find(|row| row.gvk.kind.eq_ignore_ascii_case(&job.kind))?;
+    let key = ObjectKey::new(&job.namespace, &job.name);
+    core.units().why_no_workload(kind, &key, core.warnings.last(Kind::of_job(kind), &key))
+}
 
 impl Reconciler {
     /// Returns writes and timers; each list has at most `limit` entries.

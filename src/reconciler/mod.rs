@@ -38,12 +38,12 @@ mod workload;
 mod write_results;
 mod writes;
 
+pub use inspect::why_no_workload;
 pub use messages::{
     Delta, Effect, Event, EventType, Observation, ObservationLabels, Verb, Write, WriteClass, WriteOutcome,
     WriteResult,
 };
 pub use settings::{CoreGates, CoreSettings, HISTORY_BYTES, SnapshotIntervals, WriteLimits};
-pub(crate) use unit::units::{controller_of_others, is_managed_by_other_controller};
 pub use writes::round_queue::{Place, RoundQueue};
 
 use crate::cache::{Cache, DecodeGates, Kind};

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 /// Warnings that were reported.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings {
-    notes: BTreeMap<(Kind, ObjectKey), String>,
+    /// Reason, empty if it is not kept, and note of the last one, by object.
+    notes: BTreeMap<(Kind, ObjectKey), (String, String)>,
     /// Messages of pending admission checks, by Workload.
     check_messages: BTreeMap<ObjectKey, String>,
     /// Why pods stay gated, by Workload.
@@ -19,12 +20,23 @@ pub(crate) struct Warnings {
 impl Warnings {
     /// Records a warning about an object. Returns whether it is new.
     pub(crate) fn record(&mut self, kind: Kind, key: &ObjectKey, note: &str) -> bool {
-        self.notes.insert((kind, key.clone()), note.to_owned()).as_deref() != Some(note)
+        self.record_as(kind, key, ("", note))
+    }
+
+    /// The same with the reason of the warning, which is kept.
+    pub(crate) fn record_as(&mut self, kind: Kind, key: &ObjectKey, (reason, note): (&str, &str)) -> bool {
+        let former = self.notes.insert((kind, key.clone()), (reason.to_owned(), note.to_owned()));
+        former.is_none_or(|(_, former)| former != note)
+    }
+
+    /// Returns reason and note of the last warning about an object.
+    pub(crate) fn last(&self, kind: Kind, key: &ObjectKey) -> Option<(&str, &str)> {
+        self.notes.get(&(kind, key.clone())).map(|(reason, note)| (reason.as_str(), note.as_str()))
     }
 
     /// Returns whether this is the last warning about an object.
     pub(crate) fn is_last(&self, kind: Kind, key: &ObjectKey, note: &str) -> bool {
-        self.notes.get(&(kind, key.clone())).is_some_and(|last| last == note)
+        self.notes.get(&(kind, key.clone())).is_some_and(|(_, last)| last == note)
     }
 
     /// Records the messages of a Workload's pending checks; `None` removes them. Returns whether they are new.

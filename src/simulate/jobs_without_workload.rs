@@ -11,7 +11,7 @@ use crate::api::reason::PendingReason;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::frameworks::{JobKind, JobView, Role, frameworks};
-use crate::reconciler::{controller_of_others, is_managed_by_other_controller};
+use crate::snapshot::NoWorkload;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +73,7 @@ impl Simulation {
                 _ => found.pending.push(self.waiting_job(Kind::of_job(row), job, &view)),
             }
         } else if view.queue_name.is_some() {
-            found.not_managed.push(format!("{}: {}", describe(job), unmanaged_reason(row, &view)));
+            found.not_managed.push(self.unmanaged(row, job));
         } else {
             found.unqueued.push(describe(job));
         }
@@ -95,11 +95,33 @@ impl Simulation {
                 found.pending.push(self.waiting_job(Kind::Pod, pod, view));
             }
             Some(_) => {}
-            None => found.not_managed.push(format!("{}: {}", describe(pod), unmanaged_reason(row, view))),
+            None => found.not_managed.push(self.unmanaged(row, pod)),
         }
     }
 
-    /// Returns the row of a job for which no Workload exists; the reason is that of the job's latest warning event.
+    /// Returns why a job has no Workload: what objects say, else the latest warning about it.
+    fn why_no_workload(&self, kind: Kind, key: &ObjectKey) -> Option<NoWorkload> {
+        let Kind::Job(row) = kind else {
+            let pod = frameworks().map(JobKind::new).find(|row| row.is_pod())?;
+            return self.why_no_workload_of(pod, kind, key);
+        };
+        self.why_no_workload_of(row, kind, key)
+    }
+
+    fn why_no_workload_of(&self, row: JobKind, kind: Kind, key: &ObjectKey) -> Option<NoWorkload> {
+        let warning = self.warnings.get(&(kind, key.clone()));
+        let reported = warning.map(|warning| (warning.reason.as_str(), warning.note.as_str()));
+        self.harness.core.units().why_no_workload(row, key, reported)
+    }
+
+    /// Returns the line of a job that names a queue and is not managed.
+    fn unmanaged(&self, row: JobKind, job: &Value) -> String {
+        let why = self.why_no_workload_of(row, Kind::of_job(row), &key_of(job));
+        let why = why.map_or_else(|| "the manager does not manage it".to_owned(), |why| why.message);
+        format!("{}: {why}", describe(job))
+    }
+
+    /// Returns the row of a job for which no Workload exists.
     fn waiting_job(&self, kind: Kind, job: &Value, view: &JobView) -> PendingRow {
         let key = key_of(job);
         let local_queue = view.queue_name.as_deref().unwrap_or_default();
@@ -108,7 +130,7 @@ impl Simulation {
             job.pointer("/metadata/labels").and_then(|labels| labels.get(names::PRIORITY_CLASS_LABEL));
         let class = class.and_then(Value::as_str).map(ObjectKey::cluster);
         let class = class.and_then(|name| self.harness.server.get(Kind::WorkloadPriorityClass, &name));
-        let warning = self.warnings.get(&(kind, key.clone()));
+        let why = self.why_no_workload(kind, &key);
         PendingRow {
             workload: WorkloadRef { workload: String::new(), job: key.to_string() },
             cluster_queue: queue
@@ -118,27 +140,18 @@ impl Simulation {
             priority: class.and_then(|class| class.get("value")?.as_i64()).unwrap_or(0),
             position: None,
             since: text_at(job, "/metadata/creationTimestamp").to_owned(),
-            reason: warning.map_or_else(
+            reason: why.as_ref().map_or_else(
                 || PendingReason::PendingEvaluation.as_str().to_owned(),
-                |warning| warning.reason.clone(),
+                |why| why.reason.clone(),
             ),
-            message: warning.map(|warning| warning.note.clone()).unwrap_or_default(),
+            // Only a change of the object that the reason names makes its Workload.
+            stuck: why.is_some(),
+            message: why.map(|why| why.message).unwrap_or_default(),
             obstacle: String::new(),
-            // Only a change of the object that the warning names makes its Workload.
-            stuck: warning.is_some(),
             never_fits: false,
             blockers: Vec::new(),
             conditions: BTreeMap::new(),
         }
-    }
-}
-
-/// Returns why a job that names a queue is not managed.
-fn unmanaged_reason(kind: JobKind, view: &JobView) -> String {
-    if is_managed_by_other_controller(kind, view) {
-        controller_of_others(kind, view)
-    } else {
-        format!("namespace {} is not selected by managedJobsNamespaceSelector", view.key.namespace)
     }
 }
 

@@ -6,6 +6,7 @@
 mod audit_facts;
 mod builder;
 mod inspection;
+mod no_workload;
 mod queue_facts;
 
 pub use audit_facts::{AuditFacts, AuditedFlavor, covers};
@@ -14,6 +15,7 @@ pub use inspection::{
     ClusterQueueListing, Excerpt, FailedWrite, FailureCounts, Inspection, QueueListing, QueuedWrite,
     SentWrite, Timer, TimerCount, TimerView,
 };
+pub use no_workload::{JobName, NoWorkload};
 pub use queue_facts::{ClusterQueueFacts, CohortFacts, ObjectFacts, QueueFacts};
 
 use crate::api::ObjectKey;

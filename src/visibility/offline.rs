@@ -9,9 +9,9 @@ use super::verdict::verdict;
 use super::views::{Source, SourceKind, Verdict};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::reconciler::{CoreSettings, Delta, Reconciler};
+use crate::reconciler::{CoreSettings, Delta, Reconciler, why_no_workload};
 use crate::scheduler::{CapacityQuestion, CapacityReport, JobPods};
-use crate::snapshot::{AuditFacts, Snapshot};
+use crate::snapshot::{AuditFacts, JobName, NoWorkload, Snapshot};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -87,6 +87,11 @@ impl OfflineState {
     /// Returns what an audit reads beside the snapshot.
     pub fn audit_facts(&mut self) -> AuditFacts {
         self.core.audit_facts()
+    }
+
+    /// Returns why a job has no Workload; `None` if it has one, or nothing keeps it from having one.
+    pub fn why_no_workload(&self, job: &JobName) -> Option<NoWorkload> {
+        why_no_workload(&self.core, job)
     }
 
     /// Returns what flavors have, and what fits.

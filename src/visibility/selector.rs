@@ -167,6 +167,14 @@ impl WorkloadSelector {
         self.required().any(|field| *field == Field::Status(vec![WorkloadState::Pending]))
     }
 
+    /// Returns kind and name of the job whose workloads it selects, if it is of one.
+    pub fn job(&self) -> Option<(&str, &str)> {
+        self.requirements.iter().find_map(|requirement| match &requirement.field {
+            Field::Job { kind, name } if !requirement.negated => Some((kind.as_str(), name.as_str())),
+            _ => None,
+        })
+    }
+
     /// Whether it selects by nothing but queue and status.
     pub(super) fn is_by_queue(&self) -> bool {
         self.labels.is_none()

@@ -15,7 +15,7 @@ use sluice::server::apis::questions::{
     AUDIENCE, AnswerQuestions, PrivatePath, QUESTIONS_PATH, TokenReviewer,
 };
 use sluice::server::apis::views::{AskAudit, AuditCache, ViewsGroup};
-use sluice::snapshot::AuditFacts;
+use sluice::snapshot::{AuditFacts, JobName, NoWorkload};
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::history::{HistoryQuestion, HistoryTopic, LineTopic, RingReport};
 use sluice::visibility::offline::capacity;
@@ -77,6 +77,16 @@ impl AskAudit for OwnCore {
     fn audit_facts(&self) -> BoxFuture<'static, Option<AuditFacts>> {
         let facts = self.0.lock().unwrap().as_mut().map(|core| core.state.audit_facts());
         Box::pin(async move { facts })
+    }
+
+    fn why_no_workload(&self, job: JobName) -> BoxFuture<'static, Option<NoWorkload>> {
+        let found = self
+            .0
+            .lock()
+            .unwrap()
+            .as_ref()
+            .and_then(|core| sluice::reconciler::why_no_workload(&core.state, &job));
+        Box::pin(async move { found })
     }
 }
 

@@ -13,6 +13,7 @@ use super::jobs::{ForObject, for_object};
 use super::kinds::PeopleKind;
 use super::note;
 use super::pages::{ListOptions, Pages, items};
+use super::source::VIEWS;
 use crate::api::names::{JOB_UID_LABEL, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT_ANNOTATION, QUEUE_NAME_LABEL};
 use crate::cache::Kind;
 use crate::frameworks::{JobKind, frameworks};
@@ -206,10 +207,61 @@ async fn of_job(
             return with_owners(discovery, workload).await;
         }
     }
+    if let Some(why) = why_none(session, text, job).await? {
+        return Err(why.into());
+    }
     Err(match label(QUEUE_NAME_LABEL) {
         None => anyhow!("{text} has no Workload: it has no label {QUEUE_NAME_LABEL}"),
         Some(queue) => anyhow!("{text} has no Workload yet; it names LocalQueue {queue}"),
     })
+}
+
+/// A job that has no Workload, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{job} has no Workload: {message}")]
+pub(crate) struct WithoutWorkload {
+    /// As the user names it.
+    pub(crate) job: String,
+    /// One word, as events have it.
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// Asks the views why a job has no Workload, then its newest warning, which tells it where the manager is another one.
+async fn why_none(session: &Session, text: &str, job: &Value) -> anyhow::Result<Option<WithoutWorkload>> {
+    let of_job = |pointer: &str| text_at(job, pointer).unwrap_or_default();
+    let (kind, name) = (of_job("/kind"), of_job("/metadata/name"));
+    let namespace = super::pages::encoded(&session.namespace);
+    let said = |reason: Option<&str>, message: Option<&str>| {
+        let (reason, message) = (reason?.to_owned(), message?.trim_end_matches('.').to_owned());
+        Some(WithoutWorkload { job: text.to_owned(), reason, message })
+    };
+    let selector = super::pages::encoded(&format!("job={kind}/{name},status=all"));
+    let views = format!("{VIEWS}/namespaces/{namespace}/workloadviews?fieldSelector={selector}");
+    match session.caller.get(&views).await {
+        Ok(list) => {
+            let why = |field: &str| text_at(&list, &format!("/withoutWorkload/{field}"));
+            if let Some(why) = said(why("reason"), why("message")) {
+                return Ok(Some(why));
+            }
+        }
+        Err(CallError::Status { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let selector = super::pages::encoded(&format!("involvedObject.uid={}", of_job("/metadata/uid")));
+    let events = format!("/api/v1/namespaces/{namespace}/events?fieldSelector={selector}");
+    let mut events = match session.caller.get(&events).await {
+        Ok(mut list) => items(&mut list),
+        Err(CallError::Status { .. }) => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    events.retain(|event| text_at(event, "/type") == Some("Warning"));
+    let time = |event: &Value| {
+        let times = ["/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
+        times.iter().find_map(|pointer| text_at(event, pointer)).unwrap_or_default().to_owned()
+    };
+    let newest = events.iter().max_by_key(|event| time(event));
+    Ok(newest.and_then(|event| said(text_at(event, "/reason"), text_at(event, "/message"))))
 }
 
 fn is_owned(workload: &Value, uid: &str) -> bool {

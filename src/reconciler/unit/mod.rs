@@ -16,6 +16,7 @@ mod following;
 mod foreign_members;
 pub(super) mod grants;
 mod members;
+mod no_workload;
 mod ownership;
 mod resize;
 mod run;
@@ -129,7 +130,7 @@ impl UnitStep<'_> {
     /// Emits a warning about a unit, once for each text.
     fn report(&mut self, unit: &LoadedUnit<'_>, reason: &str, note: &str) {
         let (kind, key, _) = unit.subject();
-        if self.warnings.record(kind, key, note) {
+        if self.warnings.record_as(kind, key, (reason, note)) {
             self.writes.emit(unit.warning(reason, note));
         }
     }

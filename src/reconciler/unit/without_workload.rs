@@ -29,13 +29,18 @@ impl NotComposed {
                 ("ErrWorkloadCompose", note)
             }
             Self::Unit(error) => ("ErrWorkloadCompose", error.to_string()),
-            Self::Class(MissingClass::WorkloadClass(name)) => {
-                ("WorkloadPriorityClassNotFound", format!("WorkloadPriorityClass {name:?} not found"))
-            }
-            Self::Class(MissingClass::PodClass(name)) => {
-                ("ErrWorkloadCompose", format!("PriorityClass {name} not found"))
-            }
+            Self::Class(missing) => missing_class(missing),
         }
+    }
+}
+
+/// Returns reason and note of the warning about a class that does not exist.
+pub(super) fn missing_class(missing: &MissingClass) -> (&'static str, String) {
+    match missing {
+        MissingClass::WorkloadClass(name) => {
+            ("WorkloadPriorityClassNotFound", format!("WorkloadPriorityClass {name:?} not found"))
+        }
+        MissingClass::PodClass(name) => ("ErrWorkloadCompose", format!("PriorityClass {name} not found")),
     }
 }
 

@@ -32,13 +32,13 @@ use super::questions::AnswerQuestions;
 use super::status;
 use crate::api::ObjectKey;
 use crate::api::visibility as names;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{JobName, NoWorkload, Snapshot};
 use crate::visibility::access::{Access, TenantDetail};
 use crate::visibility::page::{ModelError, PageQuery};
 use crate::visibility::questions::{LeaderAnswer, Question, VerdictQuestion, WorkloadName};
 use crate::visibility::selector::WorkloadSelector;
 use crate::visibility::table::{IncludeObject, TableRow, column_definitions};
-use crate::visibility::views::{Answer, ListMetadata, Source, ViewList};
+use crate::visibility::views::{Answer, ListMetadata, Source, ViewList, WithoutWorkload};
 use crate::visibility::workloads::{Rowset, WorkloadQuery, workload, workloads};
 use crate::visibility::{queue_views, verdict};
 
@@ -246,7 +246,11 @@ impl Asked {
         match (target.resource, target.subresource) {
             ("workloadviews", "") if is_list => {
                 let query = self.workload_query()?;
-                self.list(workloads(&self.snapshot, &access, &query))
+                let rows = workloads(&self.snapshot, &access, &query);
+                let (items, metadata) = rows.map_err(|error| self.refuse(&error))?;
+                let without_workload =
+                    if items.is_empty() { self.without_workload(&query).await } else { None };
+                self.send_list(ViewList { without_workload, ..self.view_list(items, metadata) })
             }
             ("workloadviews", "") => self.one(workload(&self.snapshot, &access, &self.key())),
             ("workloadviews", _) => self.verdict(access).await,
@@ -441,8 +445,17 @@ impl Asked {
         self.send_list(self.view_list(items, metadata))
     }
 
+    /// Returns why the one job whose Workloads are asked for has none, if that is known.
+    async fn without_workload(&self, query: &WorkloadQuery) -> Option<WithoutWorkload> {
+        let ((kind, name), namespace) = (query.selector.job()?, query.namespace.clone()?);
+        let job = JobName { namespace, kind: kind.to_owned(), name: name.to_owned() };
+        let NoWorkload { reason, message } = self.audits.why_no_workload(job).await?;
+        Some(WithoutWorkload { reason, message })
+    }
+
     fn view_list<T>(&self, items: Vec<T>, metadata: ListMetadata) -> ViewList<T> {
-        ViewList { metadata, items, source: self.source(), partial: self.may_differ(), checked_at: None }
+        let (source, partial) = (self.source(), self.may_differ());
+        ViewList { metadata, items, source, partial, checked_at: None, without_workload: None }
     }
 
     fn send_list<T: TableRow>(&self, list: ViewList<T>) -> Result<Response, Refused> {
@@ -451,8 +464,8 @@ impl Asked {
         }
         let kind = self.kind();
         let items = list.items.into_iter().map(|item| self.typed(kind.to_owned(), item)).collect();
-        let ViewList { metadata, source, partial, checked_at, .. } = list;
-        let list = ViewList { metadata, items, source, partial, checked_at };
+        let ViewList { metadata, source, partial, checked_at, without_workload, .. } = list;
+        let list = ViewList { metadata, items, source, partial, checked_at, without_workload };
         Ok(send(&self.typed(format!("{kind}List"), list)))
     }
 

@@ -68,6 +68,19 @@ pub struct ViewList<T> {
     /// Of findings: when the checks ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_at: Option<Timestamp>,
+    /// Of the Workloads of one job of which there are none: why, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_workload: Option<WithoutWorkload>,
+}
+
+/// Why a job has no Workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WithoutWorkload {
+    /// One word, as events have it.
+    pub reason: String,
+    /// The cause, as the end of a sentence without a full stop.
+    pub message: String,
 }
 
 /// Metadata of a list.

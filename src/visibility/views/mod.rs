@@ -18,7 +18,8 @@ mod verdict;
 mod workload;
 
 pub use answer::{
-    AmountView, Answer, ListMetadata, Role, Source, SourceKind, ViewList, ViewMetadata, is_false,
+    AmountView, Answer, ListMetadata, Role, Source, SourceKind, ViewList, ViewMetadata, WithoutWorkload,
+    is_false,
 };
 pub use comparison::{Comparison, Factor, Scope};
 pub use finding::{Check, Finding, FindingCounts, FindingObject, Severity};

@@ -20,7 +20,7 @@ use crate::server::apis::front_proxy::User;
 use crate::server::apis::question_rate::QuestionRate;
 use crate::server::apis::questions::AnswerQuestions;
 use crate::server::apis::views::{AskAudit, AuditCache, ViewsGroup};
-use crate::snapshot::AuditFacts;
+use crate::snapshot::{AuditFacts, JobName, NoWorkload};
 use crate::visibility::access::TenantDetail;
 use crate::visibility::offline::OfflineState;
 use crate::visibility::questions::{LeaderAnswer, Question};
@@ -86,6 +86,10 @@ impl AskAudit for State {
     fn audit_facts(&self) -> BoxFuture<'static, Option<AuditFacts>> {
         let facts = self.offline().audit_facts();
         Box::pin(std::future::ready(Some(facts)))
+    }
+
+    fn why_no_workload(&self, job: JobName) -> BoxFuture<'static, Option<NoWorkload>> {
+        Box::pin(std::future::ready(self.offline().why_no_workload(&job)))
     }
 }
 

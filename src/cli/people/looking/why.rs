@@ -9,13 +9,15 @@ use serde_json::{Value, json};
 
 use super::{TableArgs, WatchArgs, ask, note_partial, read, when};
 use crate::api::ObjectKey;
+use crate::cli::files;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::discovery::{Discovery, type_and_name};
 use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN};
 use crate::cli::people::pages::{encoded, items};
 use crate::cli::people::source::VIEWS;
-use crate::cli::people::targets;
+use crate::cli::people::targets::{self, WithoutWorkload};
 use crate::kube::client::CallError;
+use crate::people::text_table::printable;
 use crate::people::views;
 use crate::simulate::estimate::Refusal;
 use crate::visibility::views::{Answer, Verdict};
@@ -26,10 +28,6 @@ const EXIT_NO: u8 = 4;
 /// Arguments of `why`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WhyArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    table: TableArgs,
     /// Workload, or job as TYPE[.GROUP]/NAME.
     #[arg(value_name = "NAME|TYPE/NAME")]
     name: String,
@@ -48,13 +46,23 @@ pub(crate) struct WhyArgs {
     fail_pending: bool,
     #[command(flatten)]
     watch: WatchArgs,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
     args.table.format()?;
     let session = args.table.connect(&args.connection).await?;
     let mut discovery = Discovery::new(&session.caller);
-    let (namespace, name) = workload(&session, &mut discovery, &args.name).await?;
+    let (namespace, name) = match workload(&session, &mut discovery, &args.name).await {
+        Ok(found) => found,
+        Err(error) => match error.downcast_ref::<WithoutWorkload>() {
+            Some(why) => return args.print_without_workload(why, &session),
+            None => return Err(error),
+        },
+    };
     let key = ObjectKey::new(&namespace, &name);
     let mut path = format!("namespaces/{}/workloadviews/{}/verdict", encoded(&namespace), encoded(&name));
     if let Some(other) = &args.before {
@@ -98,6 +106,20 @@ pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
         })
     };
     args.watch.run(ask_again, Value::clone, print).await
+}
+
+impl WhyArgs {
+    /// Prints why a job has no Workload, which is the answer.
+    fn print_without_workload(&self, why: &WithoutWorkload, session: &Session) -> anyhow::Result<ExitCode> {
+        match self.table.format()? {
+            Some(format) => {
+                let answer = json!({"job": why.job, "withoutWorkload": {"reason": why.reason, "message": why.message}});
+                files::print(&format.text(&answer, true).map_err(anyhow::Error::msg)?)?;
+            }
+            None => files::print(&(printable(&why.to_string()) + "\n"))?,
+        }
+        Ok(if self.fail_pending { ExitCode::from(EXIT_NO) } else { session.ended(ExitCode::SUCCESS) })
+    }
 }
 
 /// Returns an answer about views if there is one; a missing right is an error.

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tokio::sync::Mutex;
 
 use super::{Asked, Refused};
-use crate::snapshot::{AuditFacts, Snapshot};
+use crate::snapshot::{AuditFacts, JobName, NoWorkload, Snapshot};
 use crate::visibility::access::Access;
 use crate::visibility::findings;
 use crate::visibility::page::ModelError;
@@ -25,6 +25,9 @@ const FINDINGS_TTL: Duration = Duration::from_mins(1);
 pub trait AskAudit: Send + Sync {
     /// Returns what an audit reads beside the snapshot; `None` if too many questions wait.
     fn audit_facts(&self) -> BoxFuture<'static, Option<AuditFacts>>;
+
+    /// Returns why a job has no Workload; `None` if that is not known, or too many questions wait.
+    fn why_no_workload(&self, job: JobName) -> BoxFuture<'static, Option<NoWorkload>>;
 }
 
 /// The findings of the last audit.
@@ -84,6 +87,11 @@ impl AuditCache {
         let audit = Audit { checked_at, findings: found.into() };
         *slot = Some((Instant::now(), audit.clone()));
         Ok(audit)
+    }
+
+    /// Returns why a job has no Workload, if that is known.
+    pub async fn why_no_workload(&self, job: JobName) -> Option<NoWorkload> {
+        self.core.why_no_workload(job).await
     }
 
     /// Counts the findings of the cluster.

@@ -28,12 +28,6 @@ impl Asked {
         }
         let (items, metadata) =
             self.page()?.rows("flavors", views, |flavor| &flavor.metadata).map_err(refuse)?;
-        self.send_list(ViewList {
-            metadata,
-            items,
-            source: self.source(),
-            partial: report.is_cut,
-            checked_at: None,
-        })
+        self.send_list(ViewList { partial: report.is_cut, ..self.view_list(items, metadata) })
     }
 }
