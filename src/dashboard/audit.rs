@@ -107,9 +107,10 @@ pub(super) struct FindingRow {
     /// Page about the object; empty for none.
     pub(super) object_href: String,
     pub(super) consequence: String,
-    pub(super) correction: String,
-    /// Whether the correction is a command.
-    pub(super) is_command: bool,
+    /// What corrects it as a command; empty for none.
+    pub(super) command: String,
+    /// What corrects it as a sentence; empty for none.
+    pub(super) advice: String,
 }
 
 /// Renders the page of findings.
@@ -206,21 +207,17 @@ impl FindingRow {
             namespace: namespace.to_owned(),
             ..AuditQuery::default()
         };
-        let is_command = ["kubectl ", "sluice "].iter().any(|start| finding.correction.starts_with(start));
+        let (command, advice) = finding.command_and_advice();
         Self {
             tag: Tag::new(shape, word),
-            message: capitalized(&finding.message),
+            message: text::capitalized(&finding.message),
             code: finding.check.as_str(),
             check_href: href(&request.links, &check),
             object: format!("{} {of_namespace}{}", object.kind, object.name),
             object_href: object_href(finding, request),
             consequence: finding.consequence.clone(),
-            correction: if is_command || finding.correction.is_empty() {
-                finding.correction.clone()
-            } else {
-                format!("{}.", capitalized(&finding.correction))
-            },
-            is_command,
+            command: command.to_owned(),
+            advice: text::sentence(advice),
         }
     }
 }
@@ -241,11 +238,6 @@ fn object_href(finding: &Finding, request: &Request) -> String {
         "Namespace" => links.namespace(&object.name),
         _ => String::new(),
     }
-}
-
-fn capitalized(text: &str) -> String {
-    let mut rest = text.chars();
-    rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -270,8 +262,8 @@ mod tests {
 
     #[test]
     fn messages_begin_as_sentences() {
-        assert_eq!(capitalized("it has no resource groups"), "It has no resource groups");
-        assert_eq!(capitalized("27 workloads"), "27 workloads");
-        assert_eq!(capitalized(""), "");
+        assert_eq!(text::capitalized("it has no resource groups"), "It has no resource groups");
+        assert_eq!(text::capitalized("27 workloads"), "27 workloads");
+        assert_eq!(text::capitalized(""), "");
     }
 }

@@ -286,14 +286,12 @@ fn above(snapshot: &Snapshot, access: &Access, queue: &ClusterQueueView) -> Vec<
 /// Returns the nodes from a ClusterQueue to its root for the flavor-resource that is used most. The one that can provide least binds;
 /// of several, the first.
 fn path(snapshot: &Snapshot, access: &Access, queue: &ClusterQueueView) -> Vec<PathNode> {
-    let ratio = |quota: &&QuotaView| {
+    let use_and_borrowed = |quota: &&QuotaView| {
         let value = |amount: &AmountView| super::text::value(amount).unwrap_or(0.0);
         let limit = value(&quota.limit);
-        if limit > 0.0 { value(&quota.used) / limit } else { 0.0 }
+        (if limit > 0.0 { value(&quota.used) / limit } else { 0.0 }, value(&quota.borrowed))
     };
-    let Some(first) = queue.quota.iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b))) else {
-        return Vec::new();
-    };
+    let Some(first) = super::text::fullest(&queue.quota, use_and_borrowed) else { return Vec::new() };
     let node = |kind: &str, name: &str, quota: &QuotaView| PathNode {
         kind: kind.to_owned(),
         name: name.to_owned(),

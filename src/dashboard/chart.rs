@@ -15,7 +15,9 @@ const WIDE: (f64, f64) = (480.0, 96.0);
 /// Space above the greatest value and below 0.
 const MARGIN: (f64, f64) = (6.0, 2.0);
 const MINUTE: f64 = 60_000.0;
-const HOUR: f64 = 3_600.0;
+/// Units of a wait: the longest wait that is told in it, its length in seconds, and its name.
+const WAIT_UNITS: [(f64, f64, &str); 3] =
+    [(120.0, 1.0, "seconds"), (7_200.0, 60.0, "minutes"), (f64::INFINITY, 3_600.0, "hours")];
 
 /// A chart.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -273,13 +275,15 @@ fn waits(report: &LineReport) -> Option<Chart> {
     let of = |measure: &str| report.lines.iter().find(|line| line.measure == measure);
     let (median, p99) = (of("waitP50")?, of("waitP99")?);
     let values = Values::of(p99)?;
-    let in_hours = |line: &LineView| line.values.iter().map(|seconds| seconds / HOUR).collect::<Vec<f64>>();
-    let (median, p99) = (in_hours(median), in_hours(p99));
+    let longest = greatest(&p99.values).max(greatest(&median.values));
+    let (_, length, unit) = WAIT_UNITS.into_iter().find(|(most, ..)| longest < *most)?;
+    let in_unit = |line: &LineView| line.values.iter().map(|seconds| seconds / length).collect::<Vec<f64>>();
+    let (median, p99) = (in_unit(median), in_unit(p99));
     let scale = Scale::up_to(greatest(&p99), SMALL);
     Some(Chart {
-        heading: "Wait until admission, hours".to_owned(),
+        heading: format!("Wait until admission, {unit}"),
         label: format!(
-            "Wait until admission in hours: median up to {}, p99 up to {}",
+            "Wait until admission in {unit}: median up to {}, p99 up to {}",
             number(greatest(&median)),
             number(greatest(&p99))
         ),
@@ -319,6 +323,22 @@ mod tests {
         );
         assert_eq!(chart.lines[0].points, "0.0,89.6 240.0,14.8 480.0,85.2");
         assert_eq!(chart.areas[0].points, "0.0,89.6 240.0,14.8 480.0,85.2 480.0,94.0 240.0,94.0 0.0,94.0");
+    }
+
+    #[test]
+    fn waits_are_in_the_unit_of_the_longest_one() {
+        for (longest, heading, ticks) in [
+            (3.0, "Wait until admission, seconds", "5 2.5 0"),
+            (119.0, "Wait until admission, seconds", "200 100 0"),
+            (600.0, "Wait until admission, minutes", "10 5 0"),
+            (7_199.0, "Wait until admission, minutes", "200 100 0"),
+            (36_000.0, "Wait until admission, hours", "10 5 0"),
+            (0.0, "Wait until admission, seconds", "1 0.5 0"),
+        ] {
+            let lines = vec![line("waitP50", &[0.0, longest / 2.0]), line("waitP99", &[0.0, longest])];
+            let chart = waits(&report(lines)).unwrap();
+            assert_eq!((chart.heading.as_str(), chart.ticks.join(" ").as_str()), (heading, ticks));
+        }
     }
 
     #[test]

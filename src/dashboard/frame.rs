@@ -83,6 +83,8 @@ pub(super) struct Frame {
     pub(super) navigation: Vec<NavigationLink>,
     pub(super) scope: String,
     pub(super) user: String,
+    /// The same as the header shows it.
+    pub(super) shown_user: String,
     /// Address to which signing out is posted; empty without a user.
     pub(super) logout: String,
     /// Time of the data; empty if the page shows none.
@@ -114,6 +116,12 @@ pub(super) struct Origin {
     pub(super) json: String,
 }
 
+/// Returns the name of a user as people say it: `dashboard-viewer (default)` for a service account.
+fn shown_user(user: &str) -> String {
+    let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    account.map_or_else(|| user.to_owned(), |(namespace, name)| format!("{name} ({namespace})"))
+}
+
 impl Frame {
     /// Returns the frame of a page without data.
     pub(super) fn bare(request: &Request, title: &str) -> Self {
@@ -135,6 +143,7 @@ impl Frame {
             navigation: navigation(request, Section::None),
             scope,
             user: request.user.clone(),
+            shown_user: shown_user(&request.user),
             logout,
             clock: String::new(),
             staleness: None,
@@ -228,5 +237,22 @@ fn staleness(request: &Request) -> Option<Staleness> {
             reload,
             old: false,
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown_user;
+
+    #[test]
+    fn accounts_have_short_names() {
+        for (user, shown) in [
+            ("system:serviceaccount:default:dashboard-viewer", "dashboard-viewer (default)"),
+            ("system:serviceaccount:x", "system:serviceaccount:x"),
+            ("https://login.example.com#ada", "https://login.example.com#ada"),
+            ("", ""),
+        ] {
+            assert_eq!(shown_user(user), shown);
+        }
     }
 }

@@ -129,7 +129,7 @@ struct ReasonRow {
 pub fn overview(request: &Request, data: &Overview, chosen: Option<&str>) -> askama::Result<String> {
     let known = flavor_resources(data);
     let chosen = chosen.and_then(|text| text.split_once(':')).map(|(f, r)| (f.to_owned(), r.to_owned()));
-    let chosen = chosen.filter(|key| known.contains_key(key)).or_else(|| most_used(&known));
+    let chosen = chosen.filter(|key| known.contains_key(key)).or_else(|| most_used(&known, data));
     let (rows, is_cut) = tree(data, chosen.as_ref(), &request.links);
     let rate = |rate: Option<f64>| rate.map(chart::number).unwrap_or_default();
     let decisions = data.manager.as_ref().and_then(|manager| manager.decisions.as_ref());
@@ -199,10 +199,20 @@ fn flavor_resources(data: &Overview) -> BTreeMap<FlavorResourceKey, (f64, f64, u
     known
 }
 
-fn most_used(known: &BTreeMap<FlavorResourceKey, (f64, f64, usize)>) -> Option<FlavorResourceKey> {
-    let ratio = |(used, nominal, _): &(f64, f64, usize)| if *nominal > 0.0 { used / nominal } else { 0.0 };
-    // Of equal ones the first by name.
-    known.iter().rev().max_by(|a, b| ratio(a.1).total_cmp(&ratio(b.1))).map(|(key, _)| key.clone())
+/// Returns the flavor-resource that is used most: of equal ones that of which most is borrowed, then the first by name.
+fn most_used(
+    known: &BTreeMap<FlavorResourceKey, (f64, f64, usize)>,
+    data: &Overview,
+) -> Option<FlavorResourceKey> {
+    let borrowed = |key: &FlavorResourceKey| -> f64 {
+        let quotas = data.cluster_queues.iter().flat_map(|queue| &queue.quota);
+        let same = quotas.filter(|quota| (&quota.flavor, &quota.resource) == (&key.0, &key.1));
+        same.filter_map(|quota| text::value(&quota.borrowed)).sum()
+    };
+    let use_and_borrowed = |(key, (used, nominal, _)): &(&FlavorResourceKey, &(f64, f64, usize))| {
+        (if *nominal > 0.0 { used / nominal } else { 0.0 }, borrowed(key))
+    };
+    text::fullest(known, use_and_borrowed).map(|(key, _)| key.clone())
 }
 
 fn flavors(

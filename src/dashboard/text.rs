@@ -31,6 +31,28 @@ pub(super) fn grouped(digits: &str) -> String {
     text
 }
 
+pub(super) fn capitalized(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
+}
+
+/// Returns a phrase as a sentence; empty for none.
+pub(super) fn sentence(phrase: &str) -> String {
+    let phrase = phrase.trim_end_matches('.');
+    if phrase.is_empty() { String::new() } else { format!("{}.", capitalized(phrase)) }
+}
+
+/// Returns the first of those whose use is the highest; of equally high ones, of those that borrow most.
+pub(super) fn fullest<T>(
+    all: impl IntoIterator<Item = T>,
+    use_and_borrowed: impl Fn(&T) -> (f64, f64),
+) -> Option<T> {
+    let higher = |a: (f64, f64), b: (f64, f64)| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).is_gt();
+    all.into_iter().reduce(|first, next| {
+        if higher(use_and_borrowed(&next), use_and_borrowed(&first)) { next } else { first }
+    })
+}
+
 /// Writes a count.
 pub(super) fn count(number: u64) -> String {
     grouped(&number.to_string())
@@ -130,6 +152,30 @@ pub(super) fn elapsed(seconds: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_equally_full_ones_that_which_borrows_most_is_shown_then_the_first() {
+        for (all, expected) in [
+            (&[("a", 0.5, 0.0), ("b", 0.5, 0.0)][..], Some("a")),
+            (&[("a", 0.5, 0.0), ("b", 0.5, 2.0)], Some("b")),
+            (&[("a", 0.5, 9.0), ("b", 0.6, 0.0), ("c", 0.6, 0.0)], Some("b")),
+            (&[], None),
+        ] {
+            let found = fullest(all, |(_, use_of, borrowed)| (*use_of, *borrowed));
+            assert_eq!(found.map(|(name, ..)| *name), expected);
+        }
+    }
+
+    #[test]
+    fn a_phrase_becomes_a_sentence() {
+        for (phrase, expected) in [
+            ("a nominal quota of 6 would be enough", "A nominal quota of 6 would be enough."),
+            ("Topology \"t\" allows only 2.", "Topology \"t\" allows only 2."),
+            ("", ""),
+        ] {
+            assert_eq!(sentence(phrase), expected);
+        }
+    }
 
     #[test]
     fn numbers_are_grouped() {

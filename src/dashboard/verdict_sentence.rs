@@ -35,13 +35,13 @@ pub(super) fn sentence(verdict: &Verdict) -> Vec<Piece> {
 
 fn pending(verdict: &Verdict) -> Vec<Piece> {
     if !verdict.obstacle.is_empty() {
-        return vec![plain(format!("{}.", verdict.obstacle))];
+        return vec![plain(text::sentence(&verdict.obstacle))];
     }
     let Some(blocker) = verdict.main_blocker() else {
         return vec![plain(if verdict.workload.message.is_empty() {
             "It has not been evaluated yet.".to_owned()
         } else {
-            verdict.workload.message.clone()
+            text::sentence(&verdict.workload.message)
         })];
     };
     let node = marks::node_words(&blocker.node);
@@ -71,10 +71,10 @@ fn pending(verdict: &Verdict) -> Vec<Piece> {
             pieces
         }
         _ if !blocker.text.is_empty() && verdict.never_fits => {
-            vec![plain(format!("It can never be admitted as it is: {}", blocker.text))]
+            vec![plain(text::sentence(&format!("It can never be admitted as it is: {}", blocker.text)))]
         }
-        _ if !blocker.text.is_empty() => vec![plain(blocker.text.clone())],
-        _ => vec![plain(verdict.workload.message.clone())],
+        _ if !blocker.text.is_empty() => vec![plain(text::sentence(&blocker.text))],
+        _ => vec![plain(text::sentence(&verdict.workload.message))],
     }
 }
 
@@ -103,7 +103,8 @@ fn admitted(verdict: &Verdict) -> Vec<Piece> {
     } else {
         ", within nominal quota."
     }));
-    pieces.extend(verdict.blockers.iter().map(|blocker| strong(format!(" {}.", blocker.text))));
+    pieces
+        .extend(verdict.blockers.iter().map(|blocker| strong(format!(" {}", text::sentence(&blocker.text)))));
     let preemptors =
         admission.preemptible_by.iter().map(|by| plain(format!(" It may be preempted by {by}.")));
     pieces.extend(preemptors);
@@ -150,7 +151,7 @@ mod tests {
             "It can never be admitted: it requests 64 gpu in h100, and ClusterQueue nlp can have at most 192."
         );
         verdict.blockers.clear();
-        assert_eq!(said(&verdict), "the condition");
+        assert_eq!(said(&verdict), "The condition.");
         verdict.workload.message.clear();
         assert_eq!(said(&verdict), "It has not been evaluated yet.");
     }

@@ -9,8 +9,8 @@ use super::rows::Crumb;
 use super::text::{self, Moment};
 use super::verdict_sentence::{Piece, sentence};
 use crate::visibility::views::{
-    Ahead, Answer, BlockerKindView, BlockerView, ChangeOption, CheckView, HistoryEntry, PodSetAdmission,
-    Verdict,
+    Ahead, Answer, BlockerKindView, BlockerView, ChangeKind, ChangeOption, CheckView, HistoryEntry,
+    PodSetAdmission, Verdict,
 };
 use askama::Template;
 use jiff::Timestamp;
@@ -214,8 +214,10 @@ fn flavor_row(blocker: &BlockerView, links: &Links, links_nodes: bool) -> Flavor
 
 fn option(option: &ChangeOption) -> OptionRow {
     let kind = option.kind.label();
-    let possible = if option.possible { "" } else { "Not possible: " };
-    OptionRow { kind, detail: format!("{possible}{}.", option.detail) }
+    // What is on nodes is a fact, not a change.
+    let is_change = option.kind != ChangeKind::Topology;
+    let possible = if option.possible || !is_change { "" } else { "Not possible: " };
+    OptionRow { kind, detail: text::sentence(&format!("{possible}{}", option.detail)) }
 }
 
 fn ahead_rows(ahead: &Ahead, links: &Links) -> Vec<AheadRow> {
@@ -267,7 +269,8 @@ fn history(entries: &[HistoryEntry], links: &Links, now: Timestamp) -> Vec<Histo
         HistoryRow {
             time: Moment::clock_on(entry.time, now),
             event: entry.event.clone(),
-            reason: entry.reason.clone(),
+            // One that only repeats the event says nothing.
+            reason: if entry.reason == entry.event { String::new() } else { entry.reason.clone() },
             text,
             by,
             by_href,

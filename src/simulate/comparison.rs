@@ -6,7 +6,7 @@ use super::report::{PendingRow, Report};
 use super::tables::format_duration;
 use super::timeline::{TimelineEntry, TimelineEventKind, WorkloadRef};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Number of workloads in the table.
@@ -32,8 +32,10 @@ pub struct Totals {
     pub admitted: usize,
     /// Number of preemptions.
     pub preempted: usize,
-    /// Number of workloads that have finished.
+    /// Number of workloads that finished in it.
     pub finished: usize,
+    /// Number of running workloads that have no known end, so that they go on.
+    pub endless: usize,
     /// Number of workloads that are pending at the end.
     pub pending: usize,
 }
@@ -98,7 +100,7 @@ impl Comparison {
             ["", "WITHOUT", "WITH", ""].map(str::to_owned),
             total(format!("admitted in {}", format_duration(length)), |totals| totals.admitted),
             total("preempted".to_owned(), |totals| totals.preempted),
-            total("finished".to_owned(), |totals| totals.finished),
+            total(format!("finished in {}", format_duration(length)), |totals| totals.finished),
             total("pending".to_owned(), |totals| totals.pending),
         ];
         rows.extend(self.workloads.iter().take(MAX_ROWS).map(|row| {
@@ -122,6 +124,13 @@ impl Comparison {
         }
         if self.workloads.is_empty() {
             text.push_str("No workload fares differently.\n");
+        }
+        let endless = self.without.endless.max(self.with.endless);
+        if endless > 0 {
+            let (jobs, goes) =
+                if endless == 1 { ("1 running job has", "goes") } else { ("running jobs have", "go") };
+            let number = if endless == 1 { String::new() } else { format!("{endless} ") };
+            let _ = writeln!(text, "{number}{jobs} no known end and {goes} on: --run-for gives one.");
         }
         text
     }
@@ -198,15 +207,16 @@ fn blocker(row: &PendingRow) -> String {
 }
 
 fn totals(report: &Report) -> Totals {
-    let admitted = report.timeline.iter().filter(|entry| entry.event == TimelineEventKind::Admitted);
-    let mut admitted: Vec<&WorkloadRef> = admitted.map(|entry| &entry.workload).collect();
-    admitted.sort();
-    admitted.dedup();
+    let workloads = |kind: TimelineEventKind| {
+        let entries = report.timeline.iter().filter(|entry| entry.event == kind);
+        entries.map(|entry| &entry.workload).collect::<BTreeSet<&WorkloadRef>>().len()
+    };
     Totals {
         seconds: report.end.seconds,
-        admitted: admitted.len(),
+        admitted: workloads(TimelineEventKind::Admitted),
         preempted: report.preempted.len(),
-        finished: report.finished.len(),
+        finished: workloads(TimelineEventKind::Finished),
+        endless: if report.end.settled { report.admitted.len() } else { 0 },
         pending: report.pending.len(),
     }
 }

@@ -14,6 +14,7 @@ pub mod history;
 pub mod managers;
 mod next_heads;
 mod next_limits;
+mod occupants;
 pub mod offline;
 pub mod page;
 pub mod pending;

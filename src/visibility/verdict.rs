@@ -18,6 +18,7 @@ use super::views::{
 use super::workload_row::{Rows, node_text};
 use crate::api::ObjectKey;
 use crate::api::names;
+use crate::api::v1beta2::BorrowPolicy;
 use crate::cache::records::WorkloadRecord;
 use crate::queue::{Blocker, BlockerKind};
 use crate::quota::{FlavorResource, NodeRef};
@@ -147,7 +148,7 @@ impl Asked<'_> {
         verdict.options.extend(self.smaller(explanation));
         verdict.options.extend(blockers.iter().filter_map(|blocker| self.other_flavor(blocker, blockers)));
         verdict.options.extend(self.raise_quota(explanation));
-        verdict.options.extend(blockers.iter().filter_map(topology));
+        verdict.options.extend(blockers.iter().find_map(|blocker| self.topology(blocker)));
     }
 
     /// Returns the obstacle as a sentence without its full stop; empty where the blockers and their amounts say it.
@@ -267,12 +268,15 @@ impl Asked<'_> {
         let missing = blocker.requested.to_i128() - self.quota().headroom(&self.queue, &fr).0.available;
         // Limits that candidates do not count in, their number, or the nodes are what then is in the way.
         let outcome = if used < missing { "not enough" } else { "no choice of them makes it fit" };
+        let refused =
+            (used >= missing && own == 0).then(|| self.reclaim_refused(&fr, blocker.requested.to_i128()));
         let used = amount_view(&self.quota().facts.units, &self.queue, &fr, used);
         let resource = short_name(&blocker.resource);
-        let detail = match own.saturating_add(others) {
-            0 => "no workload may be preempted for it".to_owned(),
-            1 => format!("1 workload may be preempted and uses {} {resource}: {outcome}", used.value),
-            all => format!(
+        let detail = match (own.saturating_add(others), refused.flatten()) {
+            (0, _) => "no workload may be preempted for it".to_owned(),
+            (_, Some(text)) => text,
+            (1, None) => format!("1 workload may be preempted and uses {} {resource}: {outcome}", used.value),
+            (all, None) => format!(
                 "{all} workloads may be preempted and use {} {resource} together: {outcome}",
                 used.value
             ),
@@ -283,6 +287,28 @@ impl Asked<'_> {
             ("used".to_owned(), OptionNumber::Amount(used)),
         ]);
         option(detail, numbers)
+    }
+
+    /// Says what is on nodes that have no room; the blocker itself says that there is none.
+    fn topology(&self, blocker: &Blocker) -> Option<ChangeOption> {
+        let BlockerKind::NodesInUse(_) = &blocker.kind else { return None };
+        let detail = self.occupants(&blocker.flavor)?;
+        Some(ChangeOption { kind: ChangeKind::Topology, possible: false, detail, numbers: BTreeMap::new() })
+    }
+
+    /// Says that its ClusterQueue takes back nothing for it, because it would use more than its nominal quota.
+    fn reclaim_refused(&self, fr: &FlavorResource, requested: i128) -> Option<String> {
+        let (facts, queue) = (self.quota().facts, self.queue.as_str());
+        let borrows = facts.cluster_queues.get(queue)?.preemption.borrow_within_cohort.as_ref();
+        let may_borrow = borrows.is_some_and(|borrow| borrow.policy == Some(BorrowPolicy::LowerPriority));
+        let usage = self.quota().usage(&self.queue, fr);
+        let nominal = usage.limits.nominal.to_i128();
+        let over = usage.usage.to_i128().saturating_add(requested).saturating_sub(nominal);
+        if may_borrow || facts.fair_sharing.is_some() || over <= 0 {
+            return None;
+        }
+        let over = amount_view(&facts.units, &self.queue, fr, over).value;
+        Some(format!("with it, {queue} uses {over} more than its nominal quota, and reclaims only up to it"))
     }
 
     fn smaller(&self, explanation: &Explanation) -> Option<ChangeOption> {
@@ -333,12 +359,6 @@ impl Asked<'_> {
         let numbers = BTreeMap::from([("available".to_owned(), OptionNumber::Amount(amount))]);
         Some(ChangeOption { kind: ChangeKind::Flavor, possible: enough, detail, numbers })
     }
-}
-
-fn topology(blocker: &Blocker) -> Option<ChangeOption> {
-    let BlockerKind::NodesInUse(text) = &blocker.kind else { return None };
-    let detail = text.to_string();
-    Some(ChangeOption { kind: ChangeKind::Topology, possible: false, detail, numbers: BTreeMap::new() })
 }
 
 /// Returns what keeps the pods of an admitted workload from running.

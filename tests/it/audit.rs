@@ -1,5 +1,6 @@
 //! The checks of an audit, each found where it holds and not where it does not, and only by readers of its objects.
 
+use crate::audit_commands::assert_runs_as_it_stands;
 use crate::core_fixture::{Core, JOB, condition, put_job_and_workload};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -62,6 +63,7 @@ fn found(core: &mut Core) -> Vec<String> {
     let all = audit((&snapshot, Some(&facts)), &Access::everything(), (None, core.now)).unwrap();
     let names: BTreeMap<&str, &Finding> = all.iter().map(|one| (&*one.metadata.name, one)).collect();
     assert_eq!(names.len(), all.len(), "names are their own");
+    all.iter().for_each(assert_runs_as_it_stands);
     let text = |one: &Finding| {
         let place = if one.object.namespace.is_empty() {
             String::new()

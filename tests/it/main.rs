@@ -9,6 +9,7 @@
 )]
 
 mod audit;
+mod audit_commands;
 mod batch_job_status;
 mod blocked_pods;
 mod borrowed_history;
@@ -42,6 +43,7 @@ mod found_running;
 mod framework_file;
 mod framework_manifests;
 mod framework_rows;
+mod full_nodes;
 mod gate_effects;
 mod history_texts;
 mod honoured_settings;
@@ -66,6 +68,7 @@ mod monitoring;
 mod monitoring_queries;
 mod moved_jobs;
 mod obstacles;
+mod outlived_runs;
 mod own_events;
 mod owner_chains;
 mod passed_chains;
@@ -165,4 +168,5 @@ mod view_costs;
 mod views;
 mod vocabulary;
 mod waiting_heads;
+mod without_workload;
 mod workload_update_events;

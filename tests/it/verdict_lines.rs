@@ -89,7 +89,7 @@ fn candidates_that_have_enough_are_not_called_too_few() {
     assert_eq!(line(&found, ChangeKind::Wait), "1 cpu of small must be released; 1 workload uses 1");
     assert_eq!(
         line(&found, ChangeKind::Preempt),
-        "1 workload may be preempted and uses 4 cpu: no choice of them makes it fit"
+        "with it, small uses 1 more than its nominal quota, and reclaims only up to it"
     );
 }
 

@@ -24,6 +24,8 @@ use tokio::sync::watch;
 
 /// Token of a user who sees the cluster.
 pub(crate) const ADMIN: &str = "admin-token";
+/// Tokens of users with long names, who see the cluster.
+pub(crate) const LONG: [&str; 3] = ["account-token", "issuer-token", "longest-token"];
 /// Token of a user who sees the namespace nlp-train.
 pub(crate) const TENANT: &str = "tenant-token";
 
@@ -138,15 +140,20 @@ impl Models for Recorded {
 fn review(uri: &str, body: &Value) -> Value {
     if uri.contains("tokenreviews") {
         let user = match body["spec"]["token"].as_str() {
-            Some(ADMIN) => "ml-admin",
-            Some(TENANT) => "nlp-user",
+            Some(ADMIN) => "ml-admin".to_owned(),
+            Some(TENANT) => "nlp-user".to_owned(),
+            Some("account-token") => "system:serviceaccount:default:dashboard-viewer".to_owned(),
+            Some("issuer-token") => {
+                "https://login.example.com/auth/realms/research-and-development#5f1c9a7e-2b1d-4f0e-9a51-0c3d8f7b6e21".to_owned()
+            }
+            Some("longest-token") => format!("system:serviceaccount:{}:{}", "n".repeat(63), "a".repeat(253)),
             _ => return json!({"status": {"authenticated": false}}),
         };
         let user = json!({"username": user, "groups": ["system:authenticated"]});
         return json!({"status": {"authenticated": true, "user": user, "audiences": body["spec"]["audiences"]}});
     }
     let (user, attributes) = (&body["spec"]["user"], &body["spec"]["resourceAttributes"]);
-    json!({"status": {"allowed": user == "ml-admin" || attributes["namespace"] == "nlp-train"}})
+    json!({"status": {"allowed": user != "nlp-user" || attributes["namespace"] == "nlp-train"}})
 }
 
 fn caller() -> Caller {

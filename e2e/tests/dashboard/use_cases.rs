@@ -7,7 +7,7 @@ use sluice_e2e::wait::within;
 use std::time::Duration;
 
 use crate::Setting;
-use crate::server::{ADMIN, TENANT};
+use crate::server::{ADMIN, LONG, TENANT};
 
 /// Signs in with a token.
 async fn sign_in(setting: &Setting, path: &str, token: &str) -> Result<()> {
@@ -121,6 +121,31 @@ pub(crate) async fn old_data(setting: &Setting) -> Result<()> {
         text.as_str().is_some_and(|text| text.contains("waits for the first lists of workloads")),
         "{text}"
     );
+    browser.messages().await.map(drop)
+}
+
+/// No page is wider than a telephone, whatever the name of the user is, and the way out stays in the window.
+pub(crate) async fn long_users(setting: &Setting) -> Result<()> {
+    let browser = &setting.browser;
+    for token in LONG {
+        browser.forget().await?;
+        browser.show_as(390, "light").await?;
+        sign_in(setting, "/pending", token).await?;
+        ensure!(heading(setting).await? == "Pending workloads", "{token}");
+        for path in ["/", "/pending", "/clusterqueues/none", "/namespaces/nlp-train"] {
+            browser.open(&format!("{}{path}", setting.server.address)).await?;
+            let facts = browser
+                .evaluate(
+                    "({ scroll: document.documentElement.scrollWidth, width: window.innerWidth,
+                    out: document.querySelector('form[action$=logout]').getBoundingClientRect().right,
+                    title: document.querySelector('.user').title.length })",
+                )
+                .await?;
+            let number = |field: &str| facts[field].as_f64().unwrap_or(f64::INFINITY);
+            let fits = number("width") <= 390.0 && number("scroll") <= 390.0 && number("out") <= 390.0;
+            ensure!(fits && number("title") > 40.0, "{path} of {token}: {facts}");
+        }
+    }
     browser.messages().await.map(drop)
 }
 

@@ -7,20 +7,20 @@
   const silence = 45000;
   let source = null;
   let heard = Date.now();
-  let stale = false;
+  let [stale, lost] = [false, false];
 
   const mark = document.getElementById("live");
   const banner = document.getElementById("stale");
 
   // The server's own marks stay when a page was already stale as it came.
-  const show = (isStale) => {
-    if (isStale === stale) return;
-    stale = isStale;
+  const show = (isStale, isLost) => {
+    if (isStale === stale && isLost === lost) return;
+    [stale, lost] = [isStale, isLost];
     const data = document.body.dataset;
     if (mark) {
-      mark.classList.toggle("t-warn", isStale);
-      mark.querySelector(".live-text").textContent = isStale ? `Data of ${data.clock}` : "Live";
-      mark.querySelector("circle")?.setAttribute("class", isStale ? "live-off" : "live-dot");
+      mark.classList.toggle("t-warn", isStale || isLost);
+      mark.querySelector(".live-text").textContent = isStale ? `Data of ${data.clock}` : isLost ? "Reconnecting" : "Live";
+      mark.querySelector("circle")?.setAttribute("class", isStale || isLost ? "live-off" : "live-dot");
     }
     if (banner) banner.hidden = !isStale;
     document.getElementById("page").classList.toggle("stale", isStale);
@@ -61,7 +61,7 @@
 
   const hear = () => {
     heard = Date.now();
-    show(false);
+    show(false, false);
   };
 
   const start = () => {
@@ -76,11 +76,9 @@
     });
     source.addEventListener("beat", hear);
     source.addEventListener("reload", () => location.reload());
-    source.addEventListener("bye", () => {
-      stop();
-      setTimeout(start, 1000);
-    });
+    source.addEventListener("bye", () => { stop(); setTimeout(start, 1000); });
     source.addEventListener("error", () => {
+      show(stale, true);
       // A stream that was refused is not tried again by the browser: the page reloads instead.
       if (source && source.readyState === EventSource.CLOSED) {
         stop();
@@ -95,6 +93,6 @@
   };
 
   document.addEventListener("visibilitychange", () => (document.hidden ? stop() : start()));
-  setInterval(() => show(Date.now() - heard > silence && !document.hidden), 1000);
+  setInterval(() => show(Date.now() - heard > silence && !document.hidden, lost), 1000);
   start();
 })();

@@ -52,11 +52,13 @@ pub fn finding(finding: &Finding, look: Look) -> String {
     };
     let evidence: Vec<String> =
         finding.evidence.iter().map(|(name, value)| format!("{name} {}", number(value))).collect();
+    let (command, advice) = finding.command_and_advice();
     let parts = [
         ("Says", finding.check.describe().to_owned()),
         ("Evidence", evidence.join(", ")),
         ("Leads to", finding.consequence.clone()),
-        ("Correct", finding.correction.clone()),
+        ("Run", command.to_owned()),
+        ("Correct", advice.to_owned()),
     ];
     lines.extend(
         parts

@@ -7,8 +7,29 @@ use crate::people::text_table::{Side, TextTable, printable};
 use crate::visibility::views::{FlavorView, JobFitView, Need};
 use std::fmt::Write as _;
 
+/// What the counts of pods take into account.
+const CHECKED: &str =
+    "Checked: requests, taints, node selectors. Not checked: inter-pod affinity, host ports, volumes.";
+
+/// Returns the text of each flavor alone, and what was checked once.
+pub fn capacity_of_each(flavors: &[FlavorView], look: Look) -> String {
+    let texts: Vec<String> = flavors.iter().map(|flavor| of(std::slice::from_ref(flavor), look)).collect();
+    texts.join("\n") + &checked(flavors)
+}
+
+/// Returns what was checked, as a line; empty if nothing was counted.
+fn checked(flavors: &[FlavorView]) -> String {
+    let counts = flavors.iter().any(|flavor| !flavor.levels.is_empty());
+    if counts { format!("{CHECKED}\n") } else { String::new() }
+}
+
 /// Returns a row for each flavor, by its scarcest resource; of one flavor alone also a row for each level of its topology.
 pub fn capacity(flavors: &[FlavorView], look: Look) -> String {
+    let is_one = flavors.len() == 1;
+    of(flavors, look) + &if is_one { checked(flavors) } else { String::new() }
+}
+
+fn of(flavors: &[FlavorView], look: Look) -> String {
     let mut columns = vec![("FLAVOR", Side::Left)];
     columns.extend(
         ["NODES", "SCHEDULABLE", "QUOTA", "SLACK", "CHARGED", "OTHERS", "FREE"]
@@ -112,7 +133,7 @@ fn levels(flavor: &FlavorView, look: Look) -> String {
     let pod = if pod.is_empty() { String::new() } else { format!("A pod asks for {pod}. ") };
     let approximate =
         if flavor.approximate { "Counted by node, without a topology: approximate. " } else { "" };
-    let checked =
-        "Checked: requests, taints, node selectors. Not checked: inter-pod affinity, host ports, volumes.";
-    format!("{}{}\n", look.show(&table), printable(&format!("{pod}{approximate}{checked}")))
+    let says = format!("{pod}{approximate}");
+    let says = if says.is_empty() { says } else { format!("{}\n", printable(says.trim_end())) };
+    format!("{}{says}", look.show(&table))
 }

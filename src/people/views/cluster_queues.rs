@@ -11,11 +11,15 @@ use crate::visibility::views::{ClusterQueueView, QuotaView};
 pub fn default_flavor_resource<'a>(
     quotas: impl IntoIterator<Item = &'a QuotaView>,
 ) -> Option<FlavorResource> {
-    let mut highest: Option<(f64, &QuotaView)> = None;
+    let mut highest: Option<((f64, f64), &QuotaView)> = None;
     for quota in quotas {
         let nominal = number(&quota.nominal);
         let use_of = if nominal > 0.0 { number(&quota.used) / nominal } else { number(&quota.used) };
-        if highest.is_none_or(|(most, _)| use_of > most) {
+        // Of equally full ones that of which most is borrowed.
+        let use_of = (use_of, number(&quota.borrowed));
+        let is_higher =
+            |most: (f64, f64)| use_of.0.total_cmp(&most.0).then(use_of.1.total_cmp(&most.1)).is_gt();
+        if highest.is_none_or(|(most, _)| is_higher(most)) {
             highest = Some((use_of, quota));
         }
     }

@@ -24,7 +24,7 @@ mod workloads;
 
 pub use amount::ResourceNames;
 pub use audit::{audit, finding};
-pub use capacity::capacity;
+pub use capacity::{capacity, capacity_of_each};
 pub use cluster_queues::{cluster_queues, default_flavor_resource};
 pub use cohort_tree::{Forest, cohort_tree, cycles};
 pub use comparison::comparison;

@@ -20,14 +20,15 @@ pub fn why(answer: &Answer<Verdict>, all: bool, look: Look) -> String {
     } else {
         text.push_str(&printable(&headline(verdict, look)));
         text.push('\n');
-        if let Some(numbers) = numbers(verdict) {
-            text.push_str(&printable(&numbers));
+        let said = numbers(verdict).unwrap_or_default();
+        if !said.is_empty() {
+            text.push_str(&printable(&said));
             text.push('\n');
         }
         let table = if verdict.admission.is_some() {
             admission_table(verdict, look)
         } else {
-            blocker_table(verdict, look)
+            blocker_table(verdict, &said, look)
         };
         if !table.is_empty() {
             let _ = write!(text, "\n{table}");
@@ -165,12 +166,16 @@ fn result(kind: BlockerKindView) -> (&'static str, Tone) {
     }
 }
 
-fn blocker_table(verdict: &Verdict, look: Look) -> String {
+/// Returns the blockers as rows, except one that is a text alone which was said already.
+fn blocker_table(verdict: &Verdict, said: &str, look: Look) -> String {
     let (blockers, next, fits) = (verdict.blockers.iter(), verdict.next.iter(), verdict.fits.iter());
     let rows: Vec<(BlockerKindView, &BlockerView)> = blockers
         .map(|row| (row.kind, row))
         .chain(next.map(|row| (BlockerKindView::Next, row)))
         .chain(fits.map(|row| (BlockerKindView::Fits, row)))
+        .filter(|(_, row)| {
+            row.requested.is_some() || row.text.is_empty() || sentence(row.text.trim_end_matches('.')) != said
+        })
         .collect();
     if rows.is_empty() {
         return String::new();

@@ -77,7 +77,7 @@ fn one_sided(name: &str, fr: &FlavorResource, borrowers: &[&str]) -> Finding {
             verb(borrowers.len(), "take")
         ),
         consequence: "its workloads wait until those that borrow end",
-        correction: format!("kubectl edit clusterqueue {name}: spec.preemption.reclaimWithinCohort"),
+        correction: format!("kubectl edit clusterqueue {name}; set spec.preemption.reclaimWithinCohort"),
         ..Said::default()
     };
     let said = said.with("borrowers", number(borrowers.len()));

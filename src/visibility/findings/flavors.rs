@@ -136,7 +136,7 @@ fn without_nodes(key: &ObjectKey, flavor: &AuditedFlavor) -> Finding {
     let said = Said {
         message,
         consequence: "pods that are admitted with it find no node",
-        correction: format!("kubectl edit resourceflavor {}: spec.nodeLabels", key.name),
+        correction: format!("kubectl edit resourceflavor {}; change spec.nodeLabels", key.name),
         ..Said::default()
     };
     finding(Check::FlavorWithoutNodes, ("ResourceFlavor", key), said)

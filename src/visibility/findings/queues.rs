@@ -48,7 +48,7 @@ impl Audit<'_> {
                 let said = Said {
                     message: "it has no resource groups".to_owned(),
                     consequence: "no workload that requests anything is admitted",
-                    correction: format!("kubectl edit clusterqueue {name}: spec.resourceGroups"),
+                    correction: format!("kubectl edit clusterqueue {name}; change spec.resourceGroups"),
                     ..Said::default()
                 };
                 found.push(finding(Check::ClusterQueueNoFlavor, object, said));
@@ -57,7 +57,7 @@ impl Audit<'_> {
                 queues.inactive.get(name).filter(|inactive| !PASSING.contains(&&*inactive.reason))
             {
                 let said = Said {
-                    message: format!("it is inactive: {}", inactive.message),
+                    message: format!("it is inactive: {}", cause(&inactive.message)),
                     consequence: "none of its workloads is admitted",
                     ..Said::default()
                 };
@@ -78,13 +78,12 @@ impl Audit<'_> {
         });
         let (message, correction) = match (is_named, is_selected) {
             (true, true) => return None,
-            (false, _) => (
-                "no LocalQueue names it".to_owned(),
-                format!("sluice create localqueue NAME -n NAMESPACE -c {name}"),
-            ),
+            (false, _) => {
+                ("no LocalQueue names it".to_owned(), "create a LocalQueue that names it".to_owned())
+            }
             (true, false) => (
                 "its namespaceSelector matches no namespace".to_owned(),
-                format!("kubectl edit clusterqueue {name}: spec.namespaceSelector"),
+                format!("kubectl edit clusterqueue {name}; change spec.namespaceSelector"),
             ),
         };
         let said = Said { message, consequence: "no workload gets into it", correction, ..Said::default() };
@@ -170,7 +169,7 @@ impl Audit<'_> {
                 let said = Said {
                     message: "its parents form a cycle".to_owned(),
                     consequence: "no workload below it is admitted",
-                    correction: format!("kubectl edit cohort {name}: spec.parentName"),
+                    correction: format!("kubectl edit cohort {name}; change spec.parentName"),
                     ..Said::default()
                 };
                 found.push(finding(Check::CohortCycle, ("Cohort", &key), said));
@@ -194,4 +193,10 @@ impl Audit<'_> {
             }
         }
     }
+}
+
+/// Returns the cause that a condition of an inactive queue names: `Can't admit new workloads: references missing ...`.
+fn cause(message: &str) -> &str {
+    let cause = message.strip_prefix("Can't admit new workloads: ").unwrap_or(message);
+    cause.trim_end_matches('.')
 }

@@ -52,7 +52,7 @@ impl Audit<'_> {
                 ),
                 consequence: "it gets its own quota only when the borrower ends",
                 correction: format!(
-                    "kubectl edit clusterqueue {name}: spec.preemption.reclaimWithinCohort: Any"
+                    "kubectl edit clusterqueue {name}; set spec.preemption.reclaimWithinCohort: Any"
                 ),
                 ..Said::default()
             };

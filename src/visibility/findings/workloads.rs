@@ -178,7 +178,7 @@ impl Audit<'_> {
                 meant(near)
             ),
             consequence: "they wait until there is one of this name",
-            correction: format!("sluice create localqueue {name} -n {namespace} -c CLUSTERQUEUE"),
+            correction: format!("create LocalQueue {name} in namespace {namespace}, or correct the label"),
             ..Said::default()
         };
         finding_in_namespace(
@@ -261,7 +261,7 @@ impl Audit<'_> {
                     if *nodes == 1 { "has" } else { "have" }
                 ),
                 consequence: "pods that are admitted with it are not placed there",
-                correction: format!("kubectl edit resourceflavor {name}: spec.tolerations"),
+                correction: format!("kubectl edit resourceflavor {name}; change spec.tolerations"),
                 ..Said::default()
             };
             let said = said.with("nodes", number(*nodes));

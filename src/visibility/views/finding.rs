@@ -26,9 +26,21 @@ pub struct Finding {
     /// What it leads to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub consequence: String,
-    /// How to correct it, as a command where there is one.
+    /// How to correct it: a command that runs as it stands, what to do, or both with `; ` between them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub correction: String,
+}
+
+impl Finding {
+    /// Returns the command of the correction and what to do beside it; each may be empty.
+    pub fn command_and_advice(&self) -> (&str, &str) {
+        let is_command = ["kubectl ", "sluice "].iter().any(|start| self.correction.starts_with(start));
+        match self.correction.split_once("; ") {
+            Some((command, advice)) if is_command => (command, advice),
+            None if is_command => (&self.correction, ""),
+            _ => ("", &self.correction),
+        }
+    }
 }
 
 /// The object of a finding.
@@ -153,5 +165,36 @@ checks! {
 impl From<AmountView> for OptionNumber {
     fn from(amount: AmountView) -> Self {
         Self::Amount(amount)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_apart_from_what_to_do() {
+        for (correction, command, advice) in [
+            (
+                "kubectl edit clusterqueue q; change spec.resourceGroups",
+                "kubectl edit clusterqueue q",
+                "change spec.resourceGroups",
+            ),
+            ("kubectl describe admissioncheck c", "kubectl describe admissioncheck c", ""),
+            ("lower nominal quotas; or add nodes", "", "lower nominal quotas; or add nodes"),
+            ("", "", ""),
+        ] {
+            let finding = Finding {
+                metadata: ViewMetadata::default(),
+                check: Check::Starved,
+                severity: Severity::Note,
+                object: FindingObject::default(),
+                message: String::new(),
+                evidence: BTreeMap::new(),
+                consequence: String::new(),
+                correction: correction.to_owned(),
+            };
+            assert_eq!(finding.command_and_advice(), (command, advice));
+        }
     }
 }

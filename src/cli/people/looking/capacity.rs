@@ -24,10 +24,6 @@ const EXIT_NO: u8 = 4;
 /// Arguments of `capacity`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CapacityArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    table: TableArgs,
     /// ResourceFlavor; default: all, with --for or -c those of the ClusterQueue.
     flavor: Option<String>,
     /// What one pod asks for, RESOURCE=QUANTITY,...; default: all of the scarcest resource of the largest node.
@@ -45,6 +41,10 @@ pub(crate) struct CapacityArgs {
     /// Exit with status 4 if the pods do not fit: one, or with --for those of the job.
     #[arg(long)]
     fail: bool,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(flatten)]
+    connection: ConnectionArgs,
 }
 
 pub(crate) async fn run(args: &CapacityArgs) -> anyhow::Result<ExitCode> {
@@ -75,10 +75,8 @@ pub(crate) async fn run(args: &CapacityArgs) -> anyhow::Result<ExitCode> {
     } else {
         let head = json!({"source": answers.first().and_then(|answer| answer.get("source"))});
         let list = Rows { head, items: answers.clone(), left: RowsLeft::None }.into_list();
-        args.table.print(&list, |list: Value, look| {
-            let texts = flavors_of(&list)?.into_iter().map(|flavor| views::capacity(&[flavor], look));
-            Ok(texts.collect::<Vec<_>>().join("\n"))
-        })?;
+        args.table
+            .print(&list, |list: Value, look| Ok(views::capacity_of_each(&flavors_of(&list)?, look)))?;
     }
     if args.for_job.is_some() && answers.iter().any(|answer| answer.get("job").is_none()) {
         bail!("the manager does not count jobs: it is older than this program; use --source cluster");
