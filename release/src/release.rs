@@ -24,7 +24,7 @@ const PUBLIC_KEY: &str = ".pub";
 pub struct Signer {
     /// The key.
     pub key: SigningKey,
-    /// URI of the machine or service that builds, which whoever verifies has to trust.
+    /// URI of the machine or service that builds, which has to be trusted where the release is verified.
     pub builder: String,
 }
 

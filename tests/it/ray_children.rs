@@ -376,11 +376,7 @@ fn clusters_of_users_share_the_quota_of_the_job() {
             assert!(suspended(&server, "d"), "{case}: it is held again");
             server.edit_queue("8");
             let expected = if reviewed { vec![4, 4] } else { vec![4] };
-            assert_eq!(
-                charged(&server),
-                expected,
-                "{case}"
-            );
+            assert_eq!(charged(&server), expected, "{case}");
             server.delete(cluster_kind(), "c");
             assert!(!suspended(&server, "d") && !waits(&server, "d"), "{case}");
             assert_eq!(charged(&server), [4], "{case}");

@@ -124,3 +124,38 @@ fn set_that_grows_again_waits_for_all_of_its_quota() {
     assert!(workload["status"].get("admission").is_none(), "{workload}");
     assert_eq!(workload["spec"]["podSets"][0]["count"], 5);
 }
+
+/// The definition of a kind is deleted with its objects: the quota of one that ran is free when its pods have ended.
+#[test]
+fn quota_of_a_job_without_definition_is_free_when_its_pods_have_ended() {
+    let cluster_kind = kind("ray.io", "RayCluster");
+    let template = json!({"spec": {"containers": [
+        {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}});
+    for forbidden_first in [false, true] {
+        let mut server = JobServer::new(&["ray.io/raycluster"], "2");
+        server.create(
+            cluster_kind,
+            json!({
+                "metadata": {"name": "r", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+                "spec": {"suspend": true, "headGroupSpec": {"rayStartParams": {}, "template": template}},
+            }),
+        );
+        let uid = server.get(cluster_kind, "r").unwrap()["metadata"]["uid"].clone();
+        let owner = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "r", "uid": uid, "controller": true}]);
+        server.create(
+            Kind::Pod,
+            json!({"metadata": {"name": "head", "namespace": "ns", "ownerReferences": owner,
+                "annotations": {"kueue.x-k8s.io/workload": server.workload_name()}}, "spec": {"containers": []}}),
+        );
+        server.run_pod("head");
+        if forbidden_first {
+            server.forbid(cluster_kind);
+        }
+        server.delete(cluster_kind, "r");
+        server.forbid(cluster_kind);
+        assert!(server.holds_quota(), "its pod runs: {forbidden_first}");
+        server.end_pod("head");
+        server.delete(Kind::Pod, "head");
+        assert_eq!(server.all(Kind::Workload), Vec::<Value>::new(), "{forbidden_first}");
+    }
+}

@@ -6,7 +6,7 @@ use crate::job_server::{JobServer, kind, pod};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
-use sluice::frameworks::{JobKind, framework};
+use sluice::frameworks::{Framework, JobKind, Reclaimable, framework, frameworks};
 
 /// A queue of 4 CPUs and a JobSet or TrainJob whose four Jobs run, of which each asks for 1 CPU.
 struct Restarting {
@@ -250,4 +250,15 @@ fn only_the_manager_takes_reclaimed_pods_back() {
         let (is_allowed, message) = job.server.review("/validate-kueue-x-k8s-io-v1beta2-workload", &request);
         assert_eq!(is_allowed, allowed, "{manager}: {message}");
     }
+}
+
+/// Every kind that gives quota of pods back is played by this file: those above, Jobs that cannot run them again, and pod groups.
+#[test]
+fn kinds_that_give_quota_of_pods_back() {
+    let gives = |row: &&'static Framework| !matches!(row.status.reclaimable, Reclaimable::None);
+    let names: Vec<&str> = frameworks().filter(gives).map(|row| row.gvk.kind).collect();
+    assert_eq!(names, ["Job", "JobSet", "TrainJob"]);
+    // A Job counts the pods that have succeeded for good. That of an AppWrapper gives nothing back: its wrapper is charged.
+    let pods = frameworks().filter(|row| row.is_pod()).count();
+    assert_eq!(pods, 1);
 }

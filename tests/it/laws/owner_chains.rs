@@ -274,6 +274,12 @@ impl Scene {
         Some(self.server.get(link.watched(), &format!("o{number}"))?.pointer(field) == Some(&json!(true)))
     }
 
+    /// Returns whether all objects above one exist: a pod that was stopped is gone, and the garbage collector follows.
+    fn is_attached(&self, number: usize) -> bool {
+        let exists = |(number, link): (usize, &Link)| self.server.get(link.watched(), &format!("o{number}"));
+        self.chain.links.iter().enumerate().take(number).all(|above| exists(above).is_some())
+    }
+
     /// Exactly the objects on whose quota something runs have a Workload, each one.
     fn assert_charged_once(&self, when: &str) {
         let own =
@@ -284,9 +290,14 @@ impl Scene {
             let object = self.server.get(link.watched(), &format!("o{number}"));
             object.is_some_and(|object| !link.is_pod() || object["metadata"]["labels"].get(MANAGED).is_some())
         };
-        let expected: BTreeMap<usize, usize> =
-            own.filter(|(number, _)| exists(*number)).map(|(number, _)| (number, 1)).collect();
-        assert_eq!(self.open_workloads(), expected, "{when}: {:?}", self.chain);
+        let own = own.map(|(number, _)| number);
+        let expected: BTreeMap<usize, usize> = own
+            .filter(|number| exists(*number) && self.is_attached(*number))
+            .map(|number| (number, 1))
+            .collect();
+        let mut open = self.open_workloads();
+        open.retain(|number, _| self.is_attached(*number));
+        assert_eq!(open, expected, "{when}: {:?}", self.chain);
     }
 
     /// What is held is held for a Workload that waits, or an event says for which object.
@@ -342,6 +353,7 @@ fn check(chain: Chain) {
     for (number, holder) in holders.iter().enumerate().filter(|(_, holder)| holder.is_some()) {
         // That of a pod goes with the pod, which is stopped by its deletion.
         let kept = holder.is_some_and(|holder| !scene.chain.links[holder].is_pod());
+        let kept = kept && scene.is_attached(number);
         assert_ne!(
             scene.is_suspended(number).filter(|_| kept),
             Some(false),
