@@ -99,7 +99,7 @@ const EXAMPLES: &[(&str, Example)] = &[
     row(
         "patch",
         "Stop a ClusterQueue by its field",
-        "sluice patch clusterqueue nlp --type=merge -p {\"spec\":{\"stopPolicy\":\"Hold\"}}",
+        "sluice patch clusterqueue nlp --type=merge --patch-file hold.yaml",
     ),
     row(
         "create clusterqueue",
@@ -177,8 +177,11 @@ fn added(mut command: Command, path: &str) -> Command {
     }
     let lines: Vec<String> =
         examples.iter().map(|example| format!("  # {}\n  {}", example.says, example.line)).collect();
-    let before = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
-    command.after_help(format!("{before}Examples:\n{}", lines.join("\n")))
+    // Flags of the connection are the last ones, and what is behind them is not read.
+    command.help_template(format!(
+        "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\nExamples:\n{}\n\n{{all-args}}{{after-help}}",
+        lines.join("\n")
+    ))
 }
 
 #[cfg(test)]
@@ -238,7 +241,9 @@ mod tests {
                 verb = verb.find_subcommand_mut(word).unwrap();
             }
             let help = verb.render_help().to_string();
-            assert!(help.contains("Examples:\n  # "), "{path:?}: {help}");
+            assert!(help.contains("\n\nExamples:\n  # ") && !help.contains(['{', '}']), "{path:?}: {help}");
+            let connection = help.find("\nConnection:").unwrap_or(help.len());
+            assert!(help.find("Examples:") < Some(connection), "{path:?}: {help}");
         }
     }
 
@@ -256,6 +261,7 @@ mod tests {
             }
             assert!(path.is_empty() || of == *path, "{path}: {line}");
             assert!(!says.ends_with('.') && says.is_ascii() && line.is_ascii(), "{says}");
+            assert!(!line.contains(['{', '}']), "{line}: a template of help has these for its parts");
         }
     }
 }
