@@ -272,7 +272,8 @@ fn rows_behind_a_head_name_it_whatever_their_conditions_say() {
     let small = with_priority(workload("small", "q", &[3], false), 1);
     objects.push(evaluated(small, "WaitingForQuota", own));
     let never = "couldn't assign flavors to pod set set-0: insufficient quota for cpu in flavor f, request (4) > maximum capacity (3) at ClusterQueue q";
-    objects.push(evaluated(workload("last", "q", &[4], false), "ExceedsMaxQuota", never));
+    let last = with_priority(workload("last", "q", &[4], false), 1);
+    objects.push(evaluated(last, "ExceedsMaxQuota", never));
     objects.push(workload("huge", "q", &[5], false));
     let found = rows(&objects, "");
     let behind = "behind ns/head, the head of the StrictFIFO ClusterQueue q, which lacks 2 cpu in f";
