@@ -4,6 +4,7 @@ use super::bar::Bar;
 use super::data::NamespacePage;
 use super::frame::{Frame, Request, Section};
 use super::links::Links;
+use super::marks::{Shape, Tag};
 use super::rows::WorkloadRow;
 use super::text;
 use crate::visibility::views::{LocalQueueView, LocalQuotaView};
@@ -32,6 +33,8 @@ struct QueueRow {
     name: String,
     href: String,
     cluster_queue: String,
+    /// Whether its workloads may be admitted, and why not.
+    state: Tag,
     /// `nvidia.com/gpu in h100-80g`; empty for a queue without quota.
     quota: String,
     bar: Option<Bar>,
@@ -62,6 +65,14 @@ pub fn namespace(request: &Request, data: &NamespacePage) -> askama::Result<Stri
     .render()
 }
 
+fn state(queue: &LocalQueueView) -> Tag {
+    match (queue.active, queue.reason.as_str()) {
+        (true, _) => Tag::new(Shape::Good, "active"),
+        (false, "") => Tag::new(Shape::NeedsChange, "not active"),
+        (false, reason) => Tag::new(Shape::NeedsChange, &format!("not active: {reason}")),
+    }
+}
+
 /// Returns the queues by name; of too many, those with the most workloads.
 fn shown(all: &[LocalQueueView]) -> Vec<&LocalQueueView> {
     let mut shown: Vec<&LocalQueueView> = all.iter().collect();
@@ -80,10 +91,15 @@ fn queue_rows(queue: &LocalQueueView, links: &Links) -> Vec<QueueRow> {
             name: name.clone(),
             href: links.with_query("/pending", &[("ns", &queue.metadata.namespace), ("lq", name)]),
             cluster_queue: queue.cluster_queue.clone(),
+            state: state(queue),
             quota: quota.map(|quota| format!("{} in {}", quota.resource, quota.flavor)).unwrap_or_default(),
             bar: shared.map(|shared| Bar::of(shared, &format!("ClusterQueue {}", queue.cluster_queue))),
             used: quota.map(|quota| text::amount(&quota.used)).unwrap_or_default(),
-            available: quota.map(|quota| text::amount(&quota.available)).unwrap_or_default(),
+            available: quota
+                .map(
+                    |quota| if queue.active { text::amount(&quota.available) } else { text::NONE.to_owned() },
+                )
+                .unwrap_or_default(),
             pending: text::count(queue.pending.total),
             admitted: text::count(queue.admitted),
         }

@@ -198,11 +198,18 @@ impl Reconciler {
         let counts = self.queues.local_queue_counts(key);
         let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
         let stopped = record.object.spec.stop_policy.unwrap_or_default() != StopPolicy::None;
+        // What waits for a ClusterQueue that does not exist is in no queue.
+        let lost = counts.unadmitted.iter().filter(|(why, _)| why.reason == "NoReservation");
+        let pending = if self.cache.cluster_queue(&target).is_some() {
+            with_waiting(self.engine.local_pending(&target, key), counts)
+        } else {
+            PendingCounts { active: 0, inadmissible: lost.map(|(_, number)| number).sum() }
+        };
         LocalQueueView {
             active: !stopped
                 && self.cache.cluster_queue(&target).is_some()
                 && self.engine.inactive_reason(&target).is_none(),
-            pending: with_waiting(self.engine.local_pending(&target, key), counts),
+            pending,
             cluster_queue: target,
             exported: is_local_queue_exported(&self.settings, record),
             finished: counts.finished,

@@ -145,6 +145,25 @@ impl<'a> QueueViews<'a> {
         }
     }
 
+    /// Why the workloads of a LocalQueue are not admitted.
+    fn inactive_reason(&self, key: &ObjectKey, queue: &snapshot::LocalQueueView) -> String {
+        if queue.active {
+            return String::new();
+        }
+        if self.snapshot.references.local_queues.get(key).is_some_and(|reference| reference.stopped) {
+            return "Stopped".to_owned();
+        }
+        let queues = &self.snapshot.queues;
+        if !queues.cluster_queues.contains_key(&queue.cluster_queue) {
+            return "ClusterQueueDoesNotExist".to_owned();
+        }
+        let inactive = queues.inactive.get(&queue.cluster_queue);
+        inactive.map_or_else(
+            || "ClusterQueueIsInactive".to_owned(),
+            |inactive| format!("ClusterQueue{}", inactive.reason),
+        )
+    }
+
     fn local_queue(
         &self,
         access: &Access,
@@ -175,6 +194,7 @@ impl<'a> QueueViews<'a> {
             metadata: metadata(key, self.quota.facts.local_queues.get(key)),
             cluster_queue: queue.cluster_queue.to_string(),
             active: queue.active,
+            reason: self.inactive_reason(key, queue),
             pending: pending(queue.pending),
             reserving: count(queue.reserving),
             admitted: count(queue.admitted),

@@ -318,6 +318,7 @@ mod tests {
             object: FindingObject::default(),
             message: String::new(),
             evidence: std::collections::BTreeMap::new(),
+            workloads: Vec::new(),
             consequence: String::new(),
             correction: String::new(),
         });

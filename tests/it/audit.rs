@@ -14,14 +14,14 @@ use sluice::visibility::views::Finding;
 use std::collections::BTreeMap;
 
 /// A follower, so that nothing is decided, with a queue of 2 CPUs and a node that has them.
-fn core() -> Core {
+pub(crate) fn core() -> Core {
     let mut core = Core::new(CoreSettings::default());
     core.feed(Delta::Leading(false));
     node(&mut core, "n0", &json!({}), &[]);
     core
 }
 
-fn node(core: &mut Core, name: &str, labels: &Value, taints: &[Value]) {
+pub(crate) fn node(core: &mut Core, name: &str, labels: &Value, taints: &[Value]) {
     core.put(
         Kind::Node,
         json!({
@@ -32,12 +32,12 @@ fn node(core: &mut Core, name: &str, labels: &Value, taints: &[Value]) {
     );
 }
 
-fn quota(flavor: &str, cpu: &str) -> Value {
+pub(crate) fn quota(flavor: &str, cpu: &str) -> Value {
     json!([{"coveredResources": ["cpu"], "flavors": [
         {"name": flavor, "resources": [{"name": "cpu", "nominalQuota": cpu}]}]}])
 }
 
-fn queue(core: &mut Core, name: &str, spec: &Value) {
+pub(crate) fn queue(core: &mut Core, name: &str, spec: &Value) {
     let mut all = json!({"namespaceSelector": {}});
     all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
     core.put(Kind::ClusterQueue, json!({"metadata": {"name": name}, "spec": all}));
@@ -45,13 +45,13 @@ fn queue(core: &mut Core, name: &str, spec: &Value) {
     core.put(Kind::LocalQueue, local);
 }
 
-fn workload(core: &mut Core, (name, queue): (&str, &str), requests: &Value, conditions: &[Value]) {
+pub(crate) fn workload(core: &mut Core, (name, queue): (&str, &str), requests: &Value, conditions: &[Value]) {
     let container = json!({"name": "c", "image": "x", "resources": {"requests": requests}});
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
     put_job_and_workload(core, ("ns", name, queue), (1, 0), &template, conditions);
 }
 
-fn published(core: &mut Core) -> Snapshot {
+pub(crate) fn published(core: &mut Core) -> Snapshot {
     core.advance_seconds(120);
     core.state.snapshot()
 }
@@ -76,7 +76,7 @@ fn found(core: &mut Core) -> Vec<String> {
 }
 
 /// Asserts that a cluster has exactly these findings after `set_up`, beside those that it always has.
-fn assert_found(what: &str, set_up: impl FnOnce(&mut Core), expected: &[&str]) {
+pub(crate) fn assert_found(what: &str, set_up: impl FnOnce(&mut Core), expected: &[&str]) {
     let mut core = core();
     let before = found(&mut core);
     set_up(&mut core);
@@ -287,8 +287,19 @@ fn faults_of_workloads_are_found() {
     );
     assert_found(
         "a pod larger than every node",
+        |core| {
+            queue(core, "wide", &json!({"resourceGroups": quota("f", "62")}));
+            workload(core, ("a", "to-wide"), &json!({"cpu": "9"}), &[]);
+        },
+        &[
+            "quota-exceeds-capacity ResourceFlavor/f: quotas 64 cpu, schedulable 2",
+            "request-exceeds-node ClusterQueue/wide: 1 workload: 9 cpu, nodes have 2",
+        ],
+    );
+    assert_found(
+        "a resource without quota",
         |core| workload(core, ("a", "lq"), &json!({"memory": "9Gi"}), &[]),
-        &["request-exceeds-node ClusterQueue/cq: 1 workload: 9Gi memory, nodes have 8Gi"],
+        &["workload-never-fits ClusterQueue/cq: 1 workload: ClusterQueue cq has no quota of memory"],
     );
 }
 

@@ -10,6 +10,7 @@
 
 mod audit;
 mod audit_commands;
+mod audit_stuck;
 mod batch_job_status;
 mod blocked_pods;
 mod borrowed_history;

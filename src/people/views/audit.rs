@@ -2,7 +2,7 @@
 
 use super::Look;
 use crate::people::text_table::{Side, TextTable, Tone, printable};
-use crate::visibility::views::{Finding, FindingObject, OptionNumber, Severity};
+use crate::visibility::views::{Finding, FindingObject, OptionNumber, Severity, WorkloadClass};
 
 /// Returns the table of findings, and a line that counts them.
 pub fn audit(findings: &[Finding], look: Look) -> String {
@@ -56,6 +56,7 @@ pub fn finding(finding: &Finding, look: Look) -> String {
     let parts = [
         ("Says", finding.check.describe().to_owned()),
         ("Evidence", evidence.join(", ")),
+        ("Of", workloads(&finding.workloads)),
         ("Leads to", finding.consequence.clone()),
         ("Run", command.to_owned()),
         ("Correct", advice.to_owned()),
@@ -67,6 +68,18 @@ pub fn finding(finding: &Finding, look: Look) -> String {
             .map(|(label, text)| format!("  {label:8}   {}", printable(text))),
     );
     lines.join("\n") + "\n"
+}
+
+/// `ns/a, ns/b and 2 like it`.
+fn workloads(classes: &[WorkloadClass]) -> String {
+    let class = |class: &WorkloadClass| {
+        let (namespace, first) = (&class.namespace, &class.first);
+        match class.count {
+            0 | 1 => format!("{namespace}/{first}"),
+            count => format!("{namespace}/{first} and {} like it", count - 1),
+        }
+    };
+    classes.iter().map(class).collect::<Vec<_>>().join(", ")
 }
 
 const fn tone(severity: Severity) -> Tone {

@@ -1,6 +1,7 @@
 //! Findings: configurations that cannot do what they say, from the published state and what the core knows beside it.
 //!
-//! Invariants: a finding is there only if the state shows it, and goes with it; the finding of a namespace names its objects alone;
+//! Invariants: a finding is there only if the state shows it, and goes with it; the finding of a namespace names its objects alone, and
+//! what hits workloads has a form for each namespace that it hits;
 //! findings come in the order of their checks and objects; the audit costs a pass over pending workloads, not one for each check.
 
 mod asymmetric;
@@ -9,6 +10,7 @@ mod idle;
 mod jobs;
 mod queues;
 mod starved;
+mod stuck;
 mod workloads;
 
 use super::access::Access;
@@ -52,11 +54,13 @@ pub fn audit(
         quota: PublishedQuota::of(snapshot),
         sums: QuotaSums::of(snapshot),
         rows: Rows::of(snapshot, access),
+        by_namespace: !access.cluster || namespace.is_some(),
         now,
     };
     let mut found = Vec::new();
     audit.workloads(&mut found);
     audit.local_queues(&mut found);
+    audit.inactive_queues(&mut found);
     audit.cluster_queues(&mut found);
     audit.cohorts(&mut found);
     audit.starved(&mut found);
@@ -91,6 +95,8 @@ struct Audit<'a> {
     quota: PublishedQuota<'a>,
     sums: QuotaSums,
     rows: Rows<'a>,
+    /// Whether what hits workloads is said to the namespaces that it hits, rather than of objects of the cluster.
+    by_namespace: bool,
     now: Timestamp,
 }
 
@@ -124,6 +130,7 @@ fn finding(check: Check, (kind, key): (&str, &ObjectKey), said: Said) -> Finding
         object: FindingObject { kind: kind.to_owned(), namespace, name },
         message: said.message,
         evidence: said.evidence,
+        workloads: Vec::new(),
         consequence: said.consequence.to_owned(),
         correction: said.correction,
     }

@@ -1,6 +1,6 @@
 //! Findings about queues and cohorts.
 
-use super::{Audit, Said, finding, meant, word};
+use super::{Audit, Said, finding, meant, number, word};
 use crate::api::ObjectKey;
 use crate::api::selector;
 use crate::api::similar::nearest;
@@ -33,6 +33,31 @@ impl Audit<'_> {
                 ..Said::default()
             };
             found.push(finding(Check::LocalQueueOrphan, ("LocalQueue", key), said));
+        }
+    }
+
+    /// LocalQueues whose ClusterQueue admits nothing, for the readers of their namespaces.
+    pub(super) fn inactive_queues(&self, found: &mut Vec<Finding>) {
+        let queues = &self.snapshot.queues;
+        for (key, queue) in queues.local_queues.iter().filter(|_| self.by_namespace) {
+            let Some(inactive) = queues.inactive.get(&queue.cluster_queue) else { continue };
+            let (check, why) = match &*inactive.reason {
+                "FlavorNotFound" => (Check::FlavorMissing, "is inactive, because a flavor is missing"),
+                "Stopped" => (Check::ClusterQueueInactive, "is stopped"),
+                "Terminating" => (Check::ClusterQueueInactive, "is being deleted"),
+                reason if reason.contains("AdmissionCheck") => {
+                    (Check::CheckUnanswered, "is inactive, because an AdmissionCheck is not ready")
+                }
+                _ => (Check::ClusterQueueInactive, "is inactive"),
+            };
+            let pending = queue.pending.total();
+            let said = Said {
+                message: format!("its ClusterQueue {} {why}", queue.cluster_queue),
+                consequence: "none of its workloads is admitted",
+                correction: "ask an administrator of the cluster".to_owned(),
+                ..Said::default()
+            };
+            found.push(finding(check, ("LocalQueue", key), said.with("pending", number(pending))));
         }
     }
 

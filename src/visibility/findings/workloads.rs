@@ -1,19 +1,18 @@
 //! Findings about workloads, by what they have in common: their queue and what their pods ask for.
 
+use super::stuck::{Classes, Stuck};
 use super::{Audit, Said, counted, finding, finding_in_namespace, meant, number, verb, word};
 use crate::api::ObjectKey;
-use crate::api::reason::{ConditionType, PendingReason};
+use crate::api::reason::ConditionType;
 use crate::api::similar::nearest;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::conditions;
-use crate::quota::FlavorResource;
-use crate::resources::{Amount, Quantity, Requests, amount};
+use crate::resources::{Amount, Requests};
 use crate::snapshot::{AuditFacts, AuditedFlavor, covers};
 use crate::topology::{PodRequirements, tolerates};
 use crate::visibility::amounts::plain_amount_view;
-use crate::visibility::blocker_text::{BlockerText, first_blocker};
 use crate::visibility::views::{Check, Finding, WorkloadState};
-use crate::visibility::workload_row::{reason_of, state_of};
+use crate::visibility::workload_row::state_of;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Taint;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,27 +23,20 @@ const MAX_CHECK: SignedDuration = SignedDuration::from_hours(1);
 /// Most classes of pods that are looked at.
 const MAX_CLASSES: usize = 10_000;
 
-/// Pods of a ClusterQueue that are alike: their requests and node selectors.
-type PodClass<'a> = (Arc<str>, &'a Requests, &'a BTreeMap<String, String>);
+/// Pods of a ClusterQueue that are alike: their namespace in the form for namespaces, requests and node selectors.
+type PodClass<'a> = ((Arc<str>, &'a str), &'a Requests, &'a BTreeMap<String, String>);
 
 /// What a pass over the workloads finds.
 #[derive(Default)]
 struct Collected<'a> {
-    /// By ClusterQueue and flavor-resource.
-    never: BTreeMap<(Arc<str>, FlavorResource), NeverFits>,
-    missing_queues: BTreeMap<ObjectKey, usize>,
-    late_checks: BTreeMap<&'a str, usize>,
-    /// Classes of pending pods, with the number of workloads.
+    stuck: Stuck<'a>,
+    missing_queues: BTreeMap<ObjectKey, Classes<'a>>,
+    /// By check, and by namespace in the form for namespaces.
+    late_checks: BTreeMap<(&'a str, &'a str), usize>,
+    /// Classes of pods of workloads that are not stuck, with the number of workloads.
     classes: BTreeMap<PodClass<'a>, usize>,
     /// Requirements of pods by ClusterQueue; one of each kind of toleration.
     tolerations: BTreeMap<Arc<str>, Vec<&'a Arc<PodRequirements>>>,
-}
-
-#[derive(Clone, Copy)]
-struct NeverFits {
-    workloads: usize,
-    least: Amount,
-    most: Amount,
 }
 
 impl Audit<'_> {
@@ -53,27 +45,12 @@ impl Audit<'_> {
         for record in self.snapshot.workloads.starting_at(0) {
             self.collect(record, &mut collected);
         }
-        for ((queue, fr), never) in &collected.never {
-            found.push(self.never_fits(queue, fr, *never));
+        self.stuck(&collected.stuck, found);
+        for (queue, classes) in &collected.missing_queues {
+            found.push(self.missing_queue(queue, classes));
         }
-        for (queue, workloads) in &collected.missing_queues {
-            found.push(self.missing_queue(queue, *workloads));
-        }
-        for (check, workloads) in &collected.late_checks {
-            let said = Said {
-                message: format!(
-                    "it has been pending for more than an hour on {}",
-                    counted(*workloads, "workload")
-                ),
-                consequence: "they keep their quota and do not run",
-                correction: format!("kubectl describe admissioncheck {check}"),
-                ..Said::default()
-            };
-            let said = said.with("workloads", number(*workloads));
-            let object = ("AdmissionCheck", &ObjectKey::cluster(check));
-            let mut late = finding(Check::CheckUnanswered, object, said);
-            late.metadata.name.push_str(".late");
-            found.push(late);
+        for ((check, namespace), workloads) in &collected.late_checks {
+            found.push(late_check((check, namespace), *workloads));
         }
         if let Some(facts) = self.facts.filter(|facts| facts.knows_nodes) {
             self.too_large_pods(facts, &collected, found);
@@ -91,7 +68,7 @@ impl Audit<'_> {
         };
         let has_quota = conditions::is_true(&record.status, ConditionType::QuotaReserved);
         for check in record.status.admission_checks.iter().filter(|_| has_quota).filter(is_late) {
-            *collected.late_checks.entry(&check.name).or_default() += 1;
+            *collected.late_checks.entry((&check.name, self.part(record))).or_default() += 1;
         }
         let queue = self.rows.cluster_queue(record);
         let sets = || record.effective_requests.pod_sets.iter().flat_map(|sets| sets.iter());
@@ -108,60 +85,29 @@ impl Audit<'_> {
         }
         let queues = &self.snapshot.references.local_queues;
         if let Some(queue) = record.local_queue().filter(|queue| !queues.contains_key(queue)) {
-            *collected.missing_queues.entry(queue).or_default() += 1;
+            collected.missing_queues.entry(queue).or_default().add(record);
+            return;
         }
-        if reason_of(record, state) == PendingReason::ExceedsMaxQuota.as_str() {
-            // A message of another form says nothing of the amounts.
-            let nothing = || (FlavorResource::new("", ""), Amount::ZERO);
-            let (fr, request) = never_fitting(record).unwrap_or_else(nothing);
-            let first = NeverFits { workloads: 0, least: request, most: request };
-            let never = collected.never.entry((queue, fr)).or_insert(first);
-            never.workloads = never.workloads.saturating_add(1);
-            never.least = never.least.min(request);
-            never.most = never.most.max(request);
+        if self.collect_stuck(record, &queue, &mut collected.stuck) {
             return;
         }
         let mut counted: BTreeSet<&Requests> = BTreeSet::new();
         for set in sets().filter(|set| set.count > 0) {
             if collected.classes.len() < MAX_CLASSES && counted.insert(&set.requests) {
-                let class = (Arc::clone(&queue), &set.requests, &set.pod_requirements.node_selector);
+                let place = (Arc::clone(&queue), self.part(record));
+                let class = (place, &set.requests, &set.pod_requirements.node_selector);
                 *collected.classes.entry(class).or_default() += 1;
             }
         }
     }
 
-    fn never_fits(&self, queue: &Arc<str>, fr: &FlavorResource, never: NeverFits) -> Finding {
-        let node = crate::quota::NodeRef::ClusterQueue(Arc::clone(queue));
-        let most = self.quota.headroom(&node, fr).0.potential.max(0);
-        let view = |amount: i128| self.sums.view(self.snapshot, fr, amount);
-        let (least, greatest) = (view(never.least.to_i128()), view(never.most.to_i128()));
-        let range = if never.least == never.most {
-            greatest.value.clone()
-        } else {
-            format!("{} to {}", least.value, greatest.value)
-        };
-        let subject =
-            format!("{} {}", counted(never.workloads, "workload"), verb(never.workloads, "request"));
-        let said = Said {
-            message: if fr.resource.is_empty() {
-                format!("{subject} more than it can ever have")
-            } else {
-                format!("{subject} {range} {}, at most {}", word(&fr.resource), view(most).value)
-            },
-            consequence: "they wait without end",
-            correction: format!(
-                "sluice list workload -A -c {queue} --status pending --reason ExceedsMaxQuota; raise the quota, or delete them"
-            ),
-            ..Said::default()
-        };
-        let said = said.with("workloads", number(never.workloads));
-        let said = said.with("least", least).with("most", greatest).with("limit", view(most));
-        let mut found = finding(Check::WorkloadNeverFits, ("ClusterQueue", &ObjectKey::cluster(queue)), said);
-        found.metadata.name = format!("{}.{}.{}", found.metadata.name, fr.flavor, word(&fr.resource));
-        found
+    /// The namespace of a workload in the form for namespaces.
+    fn part<'a>(&self, record: &'a WorkloadRecord) -> &'a str {
+        if self.by_namespace { &record.meta.key.namespace } else { "" }
     }
 
-    fn missing_queue(&self, queue: &ObjectKey, workloads: usize) -> Finding {
+    fn missing_queue(&self, queue: &ObjectKey, classes: &Classes<'_>) -> Finding {
+        let workloads = classes.workloads();
         let (namespace, name) = (&queue.namespace, &queue.name);
         let known = &self.snapshot.references.local_queues;
         let of_namespace = known.range(ObjectKey::new(namespace, "")..);
@@ -181,38 +127,36 @@ impl Audit<'_> {
             correction: format!("create LocalQueue {name} in namespace {namespace}, or correct the label"),
             ..Said::default()
         };
-        finding_in_namespace(
-            Check::LocalQueueMissing,
-            (namespace, name),
-            said.with("workloads", number(workloads)),
-        )
+        let said = said.with("workloads", number(workloads));
+        let found = finding_in_namespace(Check::LocalQueueMissing, (namespace, name), said);
+        Finding { workloads: classes.views(), ..found }
     }
 
     /// Pods that no empty node of their flavors holds, by ClusterQueue.
     fn too_large_pods(&self, facts: &AuditFacts, collected: &Collected<'_>, found: &mut Vec<Finding>) {
-        let mut told: BTreeMap<&Arc<str>, (usize, String)> = BTreeMap::new();
-        for ((queue, requests, selector), workloads) in &collected.classes {
-            let flavors = self.flavors_for(facts, (queue, selector));
+        let mut told: BTreeMap<&(Arc<str>, &str), (usize, String)> = BTreeMap::new();
+        for ((place, requests, selector), workloads) in &collected.classes {
+            let flavors = self.flavors_for(facts, (&place.0, selector));
             if flavors.is_empty() || flavors.iter().any(|flavor| flavor.holds(requests)) {
                 continue;
             }
             let Some(text) = what_is_too_large(requests, &flavors) else { continue };
-            let entry = told.entry(queue).or_insert((0, text));
+            let entry = told.entry(place).or_insert((0, text));
             entry.0 = entry.0.saturating_add(*workloads);
         }
-        for (queue, (workloads, text)) in told {
+        for ((queue, namespace), (workloads, text)) in told {
             let said = Said {
                 message: format!("{}: {text}", counted(workloads, "workload")),
-                consequence: "they can be admitted, and their pods find no node",
+                consequence: "quota is reserved for them, and their pods find no node",
                 correction: "ask for smaller pods, or add larger nodes".to_owned(),
                 ..Said::default()
             };
             let said = said.with("workloads", number(workloads));
-            found.push(finding(
-                Check::RequestExceedsNode,
-                ("ClusterQueue", &ObjectKey::cluster(queue)),
-                said,
-            ));
+            found.push(if namespace.is_empty() {
+                finding(Check::RequestExceedsNode, ("ClusterQueue", &ObjectKey::cluster(queue)), said)
+            } else {
+                finding_in_namespace(Check::RequestExceedsNode, (namespace, queue), said)
+            });
         }
     }
 
@@ -274,12 +218,21 @@ impl Audit<'_> {
     }
 }
 
-/// Returns what a workload asks for that its queue can never have, as its condition says.
-fn never_fitting(record: &WorkloadRecord) -> Option<(FlavorResource, Amount)> {
-    let condition = conditions::find(&record.status, ConditionType::QuotaReserved)?;
-    let BlockerText::Quota(blocker) = first_blocker(&condition.message)? else { return None };
-    let request = amount(blocker.resource, &Quantity::parse(blocker.request).ok()?);
-    Some((FlavorResource::new(blocker.flavor, blocker.resource), request))
+/// A check that is pending for too long, of the cluster or of a namespace.
+fn late_check((check, namespace): (&str, &str), workloads: usize) -> Finding {
+    let late = format!("pending for more than an hour on {}", counted(workloads, "workload"));
+    let said = Said { consequence: "they keep their quota and do not run", ..Said::default() };
+    let said = said.with("workloads", number(workloads));
+    if namespace.is_empty() {
+        let correction = format!("kubectl describe admissioncheck {check}");
+        let said = Said { message: format!("it has been {late}"), correction, ..said };
+        let mut found = finding(Check::CheckUnanswered, ("AdmissionCheck", &ObjectKey::cluster(check)), said);
+        found.metadata.name.push_str(".late");
+        return found;
+    }
+    let correction = "ask an administrator of the cluster".to_owned();
+    let said = Said { message: format!("AdmissionCheck {check} has been {late}"), correction, ..said };
+    finding_in_namespace(Check::CheckUnanswered, (namespace, check), said)
 }
 
 /// Says which request no node holds: alone, or beside the devices that the pod asks for.

@@ -23,6 +23,9 @@ pub struct Finding {
     /// The numbers behind it, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub evidence: BTreeMap<String, OptionNumber>,
+    /// Workloads that it keeps from being admitted, by classes that are alike; the first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<WorkloadClass>,
     /// What it leads to.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub consequence: String,
@@ -54,6 +57,18 @@ pub struct FindingObject {
     pub namespace: String,
     /// Name.
     pub name: String,
+}
+
+/// Workloads that are alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadClass {
+    /// Their namespace.
+    pub namespace: String,
+    /// Name of the first of them.
+    pub first: String,
+    /// Their number.
+    pub count: u64,
 }
 
 /// How bad a finding is; the worst first.
@@ -122,7 +137,7 @@ macro_rules! checks {
 }
 
 checks! {
-    WorkloadNeverFits "workload-never-fits" Error "Workloads request more than their ClusterQueue can ever have.",
+    WorkloadNeverFits "workload-never-fits" Error "Workloads can never be admitted: no empty quota or node takes them, or one before them.",
     QuotaExceedsCapacity "quota-exceeds-capacity" Error
         "The nominal quotas of a flavor-resource exceed the schedulable capacity of its nodes.",
     CohortSingleMember "cohort-single-member" Error
@@ -151,6 +166,8 @@ checks! {
         "Jobs run with more than an earlier version of the manager charged them.",
     Starved "starved" Warning
         "A ClusterQueue below its nominal quota waits for more than ten minutes while a sibling borrows.",
+    WorkloadKeptOut "workload-kept-out" Note
+        "The state of an object keeps workloads out: a stopped queue, a gate, or their own.",
     QuotaBelowCapacity "quota-below-capacity" Note "More than 5 % of the capacity of a flavor has no quota.",
     LendingUseless "lending-useless" Note
         "A lending limit has no effect: there is no cohort, or it is above the nominal quota.",
@@ -191,6 +208,7 @@ mod tests {
                 object: FindingObject::default(),
                 message: String::new(),
                 evidence: BTreeMap::new(),
+                workloads: Vec::new(),
                 consequence: String::new(),
                 correction: correction.to_owned(),
             };

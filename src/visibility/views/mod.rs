@@ -22,7 +22,7 @@ pub use answer::{
     is_false,
 };
 pub use comparison::{Comparison, Factor, Scope};
-pub use finding::{Check, Finding, FindingCounts, FindingObject, Severity};
+pub use finding::{Check, Finding, FindingCounts, FindingObject, Severity, WorkloadClass};
 pub use flavor::{DomainView, FlavorResourceView, FlavorView, JobFitView, LevelView, NodeCount, PodSetShape};
 pub use history::{
     DayReport, HistoryAmount, HistoryWorkload, HoursOf, HoursView, LineReport, LineView, PreemptionReport,

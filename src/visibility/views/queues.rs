@@ -157,6 +157,9 @@ pub struct LocalQueueView {
     pub cluster_queue: String,
     /// Whether its workloads may be admitted.
     pub active: bool,
+    /// Why not: `Stopped`, `ClusterQueueDoesNotExist`, or `ClusterQueue` with the reason of its ClusterQueue; empty if they may.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
     /// Its pending workloads.
     pub pending: PendingView,
     /// Number of its workloads with quota.

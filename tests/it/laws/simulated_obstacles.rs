@@ -12,6 +12,7 @@ use sluice::cache::Kind;
 use sluice::reconciler::CoreSettings;
 use sluice::simulate::{Report, Simulation, SimulationOptions, Until};
 use sluice::visibility::access::Access;
+use sluice::visibility::findings::audit;
 use sluice::visibility::offline::OfflineState;
 use sluice::visibility::page::PageQuery;
 use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
@@ -252,6 +253,15 @@ fn told(state: &mut OfflineState, all: &Names) -> (Names, Names) {
     (rows, answers)
 }
 
+/// The workloads of an audit: how many, and the first of each class.
+fn audited(state: &mut OfflineState) -> (u64, Names) {
+    let (facts, snapshot) = (state.audit_facts(), state.snapshot().clone());
+    let time = "2027-01-15T09:00:00Z".parse().unwrap();
+    let found = audit((&snapshot, Some(&facts)), &Access::everything(), (None, time)).unwrap();
+    let classes = || found.iter().flat_map(|one| &one.workloads);
+    (classes().map(|class| class.count).sum(), classes().map(|class| class.first.clone()).collect())
+}
+
 fn stuck_is_one_set(cluster: &Cluster) -> TestCaseResult {
     let mut simulation = load(&objects(cluster));
     simulation.run_until_stable();
@@ -263,6 +273,16 @@ fn stuck_is_one_set(cluster: &Cluster) -> TestCaseResult {
     let (rows, answers) = told(&mut state, &all);
     prop_assert_eq!(&rows, &stuck, "rows, simulate: {:#?}", cluster);
     prop_assert_eq!(&answers, &stuck, "answers, simulate: {:#?}", cluster);
+    let (number, firsts) = audited(&mut state);
+    prop_assert_eq!(
+        number,
+        u64::try_from(stuck.len()).unwrap(),
+        "audit {:?}, simulate {:?}: {:#?}",
+        firsts,
+        stuck,
+        cluster
+    );
+    prop_assert!(firsts.is_subset(&stuck), "audit {:?}, simulate {:?}: {:#?}", firsts, stuck, cluster);
     let Some(end) = pending_in_the_end(&mut simulation) else { return Ok(()) };
     let end: Names = end.intersection(&all).cloned().collect();
     prop_assert_eq!(&stuck, &end, "told to be stuck, never admitted: {:#?}", cluster);
@@ -270,7 +290,7 @@ fn stuck_is_one_set(cluster: &Cluster) -> TestCaseResult {
 }
 
 proptest! {
-    #![proptest_config(config(200))]
+    #![proptest_config(config(150))]
 
     #[test]
     fn lists_answers_and_simulations_name_the_same_as_stuck(cluster in cluster()) {

@@ -62,7 +62,7 @@ impl AuditCache {
         Self { as_of: time, ..self }
     }
 
-    /// Returns the findings for readers like this one, not yet those that it may see.
+    /// Returns the findings for readers of the cluster, or for those of namespaces, not yet those that the reader may see.
     ///
     /// # Errors
     /// The lists are not complete, or too many questions wait.
@@ -104,9 +104,11 @@ impl AuditCache {
 impl Asked {
     /// Answers with the findings about objects that the user may see.
     pub(super) async fn findings(&self, access: &Access) -> Result<Response, Refused> {
-        let audit = self.audits.get(&self.snapshot, access.cluster).await;
-        let audit = audit.map_err(|error| self.refuse(&error))?;
         let (namespace, page) = (&self.request.target.namespace, self.page()?);
+        // What is said of objects of the cluster has another form for a namespace.
+        let of_cluster = access.cluster && namespace.is_empty();
+        let audit = self.audits.get(&self.snapshot, of_cluster).await;
+        let audit = audit.map_err(|error| self.refuse(&error))?;
         let all = audit.findings.iter().filter(|finding| {
             let of_object = &finding.metadata.namespace;
             let asked = namespace.is_empty() || namespace == of_object;

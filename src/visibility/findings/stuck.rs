@@ -1,0 +1,288 @@
+//! Findings about workloads that time does not admit: for each queue and obstacle one, with the classes that it keeps.
+//!
+//! Invariants: together they name the workloads that lists call stuck, each once; those of a missing queue are in the finding of that
+//! queue. The form for a namespace is written for a reader of that namespace alone.
+
+use super::{Audit, Said, counted, finding, number, verb, word};
+use crate::api::ObjectKey;
+use crate::api::reason::{ConditionType, PendingReason};
+use crate::cache::records::WorkloadRecord;
+use crate::lifecycle::conditions;
+use crate::quota::{FlavorResource, NodeRef};
+use crate::resources::{Amount, Requests};
+use crate::scheduler::{BlockerKind, Obstacle};
+use crate::visibility::access::{Access, TenantDetail};
+use crate::visibility::views::{Check, Finding, WorkloadClass, WorkloadState};
+use crate::visibility::workload_row::Rows;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most classes that a finding lists.
+const MAX_LISTED: usize = 20;
+/// Most classes of a finding that are told apart.
+const MAX_CLASSES: usize = 10_000;
+
+/// Namespace of workloads that are alike, and the pods that they have.
+type ClassName<'a> = (Arc<str>, Vec<(i32, &'a Requests)>);
+
+/// Workloads by their class: the first of it, and their number.
+#[derive(Default)]
+pub(super) struct Classes<'a>(BTreeMap<ClassName<'a>, (Arc<str>, usize)>);
+
+impl<'a> Classes<'a> {
+    pub(super) fn add(&mut self, record: &'a WorkloadRecord) {
+        let sets = record.effective_requests.pod_sets.iter().flat_map(|sets| sets.iter());
+        let sets = sets.map(|set| (set.count, &set.requests)).collect();
+        let key = &record.meta.key;
+        let mut name = (Arc::clone(&key.namespace), sets);
+        if self.0.len() >= MAX_CLASSES && !self.0.contains_key(&name) {
+            name.1 = Vec::new();
+        }
+        let class = self.0.entry(name).or_insert_with(|| (Arc::clone(&key.name), 0));
+        class.1 = class.1.saturating_add(1);
+    }
+
+    pub(super) fn workloads(&self) -> usize {
+        self.0.values().map(|(_, count)| count).sum()
+    }
+
+    pub(super) fn views(&self) -> Vec<WorkloadClass> {
+        let view = |((namespace, _), (first, count)): (&ClassName<'_>, &(Arc<str>, usize))| WorkloadClass {
+            namespace: namespace.to_string(),
+            first: first.to_string(),
+            count: u64::try_from(*count).unwrap_or(u64::MAX),
+        };
+        self.0.iter().take(MAX_LISTED).map(view).collect()
+    }
+}
+
+/// The queue of a finding: a ClusterQueue, or the LocalQueue of a namespace with its ClusterQueue.
+type Place = (Arc<str>, Option<ObjectKey>);
+
+/// What keeps workloads.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Keeps {
+    /// The quota that their queue can have of a flavor-resource.
+    Quota(FlavorResource),
+    /// Nodes, flavors or resource groups, as a text.
+    Text(String),
+    /// A workload before them.
+    Before,
+    /// The state of an object.
+    Object(PendingReason),
+}
+
+/// Workloads that one thing keeps.
+struct Kept<'a> {
+    classes: Classes<'a>,
+    first: &'a WorkloadRecord,
+    obstacle: Obstacle,
+    least: Amount,
+    most: Amount,
+}
+
+/// All that is stuck.
+#[derive(Default)]
+pub(super) struct Stuck<'a>(BTreeMap<(Place, Keeps), Kept<'a>>);
+
+impl Audit<'_> {
+    /// Adds a pending workload if it is stuck. Returns whether it is.
+    pub(super) fn collect_stuck<'a>(
+        &'a self,
+        record: &'a WorkloadRecord,
+        queue: &Arc<str>,
+        stuck: &mut Stuck<'a>,
+    ) -> bool {
+        let state = WorkloadState::Pending;
+        let obstacle = self.rows.obstacle(record, queue, state);
+        let (reason, is_stuck) = Rows::said_of(&obstacle, record, state);
+        if !is_stuck {
+            return false;
+        }
+        let local = record.local_queue().filter(|_| self.by_namespace);
+        let tenant = self.tenant(&record.meta.key.namespace);
+        let (keeps, request) = match &obstacle {
+            Obstacle::NeverFits(never) => {
+                let blocker = never.blockers.iter().find(|blocker| blocker.kind == BlockerKind::NeverFits);
+                if let Some(blocker) = blocker.filter(|_| never.is_quota()) {
+                    let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+                    (Keeps::Quota(fr), blocker.requested)
+                } else {
+                    let node = NodeRef::ClusterQueue(Arc::clone(queue));
+                    let text = never.text(queue, &self.rows_for(tenant.as_ref()).reader(&node));
+                    (Keeps::Text(text), Amount::ZERO)
+                }
+            }
+            Obstacle::Behind(_) => (Keeps::Before, Amount::ZERO),
+            _ => {
+                let known = PendingReason::ALL.into_iter().find(|known| known.as_str() == reason);
+                (Keeps::Object(known.unwrap_or(PendingReason::Misconfigured)), Amount::ZERO)
+            }
+        };
+        let kept = stuck.0.entry(((Arc::clone(queue), local), keeps)).or_insert_with(|| Kept {
+            classes: Classes::default(),
+            first: record,
+            obstacle,
+            least: request,
+            most: request,
+        });
+        kept.classes.add(record);
+        kept.least = kept.least.min(request);
+        kept.most = kept.most.max(request);
+        true
+    }
+
+    /// The reader of the form of a namespace.
+    fn tenant(&self, namespace: &str) -> Option<Access> {
+        self.by_namespace.then(|| Access::to_namespace(namespace, TenantDetail::None))
+    }
+
+    fn rows_for<'t>(&'t self, tenant: Option<&'t Access>) -> Rows<'t> {
+        Rows { access: tenant.unwrap_or(self.rows.access), ..self.rows }
+    }
+
+    pub(super) fn stuck(&self, stuck: &Stuck<'_>, found: &mut Vec<Finding>) {
+        for (((queue, local), keeps), kept) in &stuck.0 {
+            let workloads = kept.classes.workloads();
+            let (check, said, part) = self.said_of((queue, local.is_some()), keeps, kept);
+            let said = said.with("workloads", number(workloads));
+            let object = local.clone().unwrap_or_else(|| ObjectKey::cluster(queue));
+            let kind = if local.is_some() { "LocalQueue" } else { "ClusterQueue" };
+            let mut one = finding(check, (kind, &object), said);
+            one.metadata.name = format!("{}.{part}", one.metadata.name);
+            one.workloads = kept.classes.views();
+            found.push(one);
+        }
+    }
+
+    /// What is said of workloads, with the part of the name that tells it from others about the same queue.
+    fn said_of(
+        &self,
+        (queue, is_tenant): (&Arc<str>, bool),
+        keeps: &Keeps,
+        kept: &Kept<'_>,
+    ) -> (Check, Said, String) {
+        let workloads = kept.classes.workloads();
+        let subject = counted(workloads, "workload");
+        let administrator = || "ask an administrator of the cluster".to_owned();
+        let tenant = self.tenant(&kept.first.meta.key.namespace);
+        let node = NodeRef::ClusterQueue(Arc::clone(queue));
+        let rows = self.rows_for(tenant.as_ref());
+        let remedy = match &kept.obstacle {
+            Obstacle::NeverFits(never) => never.remedy(queue),
+            _ => String::new(),
+        };
+        let never = |message: String, correction: String| Said {
+            message,
+            consequence: "waiting does not admit them",
+            correction,
+            ..Said::default()
+        };
+        match keeps {
+            Keeps::Quota(fr) => {
+                let said = never(self.too_much((queue, is_tenant), fr, kept), remedy);
+                let view = |amount: Amount| self.sums.view(self.snapshot, fr, amount.to_i128());
+                let said = said.with("least", view(kept.least)).with("most", view(kept.most));
+                let most = self.quota.headroom(&node, fr).0.potential.max(0);
+                let limit = self.sums.view(self.snapshot, fr, most);
+                let said = if is_tenant { said } else { said.with("limit", limit) };
+                (Check::WorkloadNeverFits, said, format!("{}.{}", fr.flavor, word(&fr.resource)))
+            }
+            Keeps::Text(text) => {
+                let part = format!(
+                    "{:08x}",
+                    text.bytes()
+                        .fold(0_u32, |hash, byte| { hash.wrapping_mul(31).wrapping_add(u32::from(byte)) })
+                );
+                (Check::WorkloadNeverFits, never(format!("{subject}: {text}"), remedy), part)
+            }
+            Keeps::Before => {
+                let text = kept.obstacle.sentence(queue, &rows.reader(&node));
+                let correction = if is_tenant {
+                    administrator()
+                } else {
+                    format!(
+                        "correct or delete the one before: sluice list workload -A -c {queue} --reason stuck"
+                    )
+                };
+                (
+                    Check::WorkloadNeverFits,
+                    never(format!("{subject}: {text}"), correction),
+                    "behind".to_owned(),
+                )
+            }
+            Keeps::Object(reason) => {
+                let (text, correction) = match reason {
+                    PendingReason::Deactivated => (
+                        format!("{} not active", is_are(workloads)),
+                        "set spec.active, or delete them".to_owned(),
+                    ),
+                    PendingReason::OnHold => (
+                        format!("{} of jobs without pods", is_are(workloads)),
+                        "scale the jobs up, or delete them".to_owned(),
+                    ),
+                    PendingReason::AdmissionGated => (
+                        format!("{} held by a gate", is_are(workloads)),
+                        "remove the gate from the annotation kueue.x-k8s.io/admission-gated-by".to_owned(),
+                    ),
+                    PendingReason::Suspended if is_tenant => (
+                        format!("{} in a queue that is stopped or inactive", is_are(workloads)),
+                        administrator(),
+                    ),
+                    PendingReason::Suspended => (
+                        format!("{} in a queue that is stopped or inactive", is_are(workloads)),
+                        format!("kubectl describe clusterqueue {queue}; kubectl get localqueue -A"),
+                    ),
+                    _ => (
+                        format!("{} kept out: {}", is_are(workloads), text_of(kept)),
+                        "correct what the message names".to_owned(),
+                    ),
+                };
+                let said = Said {
+                    message: format!("{subject} {text}"),
+                    consequence: "they wait until that changes",
+                    correction,
+                    ..Said::default()
+                };
+                (Check::WorkloadKeptOut, said, reason.as_str().to_ascii_lowercase())
+            }
+        }
+    }
+
+    /// `3 workloads request 3 to 8 cpu, at most 2`.
+    fn too_much(
+        &self,
+        (queue, is_tenant): (&Arc<str>, bool),
+        fr: &FlavorResource,
+        kept: &Kept<'_>,
+    ) -> String {
+        let workloads = kept.classes.workloads();
+        let view = |amount: i128| self.sums.view(self.snapshot, fr, amount).value;
+        let (least, most) = (view(kept.least.to_i128()), view(kept.most.to_i128()));
+        let range = if least == most { most } else { format!("{least} to {most}") };
+        let subject = format!("{} {}", counted(workloads, "workload"), verb(workloads, "request"));
+        if is_tenant {
+            return format!(
+                "{subject} {range} {} in {}: more than the queue can have",
+                word(&fr.resource),
+                fr.flavor
+            );
+        }
+        let node = NodeRef::ClusterQueue(Arc::clone(queue));
+        let limit = view(self.quota.headroom(&node, fr).0.potential.max(0));
+        format!("{subject} {range} {}, at most {limit}", word(&fr.resource))
+    }
+}
+
+const fn is_are(count: usize) -> &'static str {
+    if count == 1 { "is" } else { "are" }
+}
+
+/// What the state of an object says of the first.
+fn text_of(kept: &Kept<'_>) -> String {
+    if let Obstacle::Object(verdict) = &kept.obstacle {
+        return verdict.to_string();
+    }
+    let condition = conditions::find(&kept.first.status, ConditionType::QuotaReserved);
+    condition.map(|condition| condition.message.clone()).unwrap_or_default()
+}

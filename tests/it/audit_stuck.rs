@@ -1,0 +1,170 @@
+//! What the audit says of workloads that time does not admit, and what the readers of a namespace are told.
+
+use crate::audit::{assert_found, core, node, published, queue, quota, workload};
+use crate::core_fixture::Core;
+use serde_json::{Value, json};
+use sluice::cache::Kind;
+use sluice::visibility::access::{Access, TenantDetail};
+use sluice::visibility::findings::audit;
+use sluice::visibility::page::PageQuery;
+use sluice::visibility::queue_views::local_queues;
+use sluice::visibility::views::Finding;
+
+/// What a reader of a namespace is told: `check object: message`.
+fn told(core: &mut Core, namespace: &str) -> Vec<Finding> {
+    let snapshot = published(core);
+    let facts = core.state.audit_facts();
+    let access = Access::to_namespace(namespace, TenantDetail::None);
+    audit((&snapshot, Some(&facts)), &access, (Some(namespace), core.now)).unwrap()
+}
+
+fn lines(found: &[Finding]) -> Vec<String> {
+    let line = |one: &Finding| {
+        format!("{} {}/{}: {}", one.check.as_str(), one.object.kind, one.object.name, one.message)
+    };
+    found.iter().map(line).collect()
+}
+
+/// A topology of two hosts of 2 CPUs in one rack, and a queue of its flavor.
+fn topology(core: &mut Core) {
+    let levels = json!([{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]);
+    core.put(Kind::Topology, json!({"metadata": {"name": "t"}, "spec": {"levels": levels}}));
+    for name in ["n1", "n2"] {
+        node(core, name, &json!({"pool": "tree", "rack": "r", "kubernetes.io/hostname": name}), &[]);
+    }
+    let spec = json!({"nodeLabels": {"pool": "tree"}, "topologyName": "t"});
+    core.put(Kind::ResourceFlavor, json!({"metadata": {"name": "tree"}, "spec": spec}));
+    queue(core, "placed", &json!({"resourceGroups": quota("tree", "4")}));
+}
+
+fn placed(core: &mut Core, name: &str, pods: u32, more: &Value) {
+    let mut spec = json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    core.put(
+        Kind::Workload,
+        json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"queueName": "to-placed", "podSets": [{"name": "main", "count": pods,
+            "topologyRequest": {"required": "kubernetes.io/hostname"}, "template": {"spec": spec}}]}}),
+    );
+}
+
+#[test]
+fn workloads_that_no_place_or_flavor_takes_are_found_with_their_classes() {
+    let mut core = core();
+    topology(&mut core);
+    placed(&mut core, "many-a", 3, &json!({}));
+    placed(&mut core, "many-b", 3, &json!({}));
+    placed(&mut core, "typo", 1, &json!({"nodeSelector": {"pool": "treee"}}));
+    placed(&mut core, "fits", 2, &json!({}));
+    let snapshot = published(&mut core);
+    let facts = core.state.audit_facts();
+    let all = audit((&snapshot, Some(&facts)), &Access::everything(), (None, core.now)).unwrap();
+    let never: Vec<&Finding> = all.iter().filter(|one| one.check.as_str() == "workload-never-fits").collect();
+    let messages: Vec<&str> = never.iter().map(|one| &*one.message).collect();
+    assert_eq!(
+        messages,
+        [
+            "2 workloads: 3 pods within one kubernetes.io/hostname; the largest takes 2. Within one rack it fits",
+            "1 workload: no flavor of placed has pool=treee; tree?",
+        ]
+    );
+    let classes: Vec<(&str, u64)> =
+        never.iter().flat_map(|one| one.workloads.iter().map(|class| (&*class.first, class.count))).collect();
+    assert_eq!(classes, [("many-a", 2), ("typo", 1)]);
+    assert!(
+        never[0].correction.contains("fewer pods") && never[1].correction.contains("pod template"),
+        "{never:?}"
+    );
+    assert!(all.iter().all(|one| !one.consequence.contains("can be admitted")), "{all:?}");
+}
+
+#[test]
+fn workloads_behind_one_that_never_fits_are_found() {
+    assert_found(
+        "a head that never fits",
+        |core| {
+            queue(
+                core,
+                "strict",
+                &json!({"queueingStrategy": "StrictFIFO", "resourceGroups": quota("f", "0")}),
+            );
+            workload(core, ("a", "to-strict"), &json!({"cpu": "1"}), &[]);
+            workload(core, ("b", "to-strict"), &json!({"cpu": "0"}), &[]);
+        },
+        &[
+            "workload-never-fits ClusterQueue/strict: 1 workload requests 1 cpu, at most 0",
+            "workload-never-fits ClusterQueue/strict: 1 workload: Behind ns/a, the head of the StrictFIFO ClusterQueue strict, which can never be admitted: it requests 1 cpu in f, and ClusterQueue strict can have at most 0; all behind it wait without end",
+        ],
+    );
+}
+
+#[test]
+fn a_namespace_hears_of_what_hits_it_without_names_of_others() {
+    let mut core = core();
+    core.put(Kind::Namespace, json!({"metadata": {"name": "secret"}}));
+    queue(&mut core, "broken", &json!({"resourceGroups": quota("hidden-flavor", "1")}));
+    queue(&mut core, "stopped", &json!({"stopPolicy": "Hold", "resourceGroups": quota("f", "0")}));
+    let check = json!({"metadata": {"name": "hidden-check"}, "spec": {"controllerName": "example.com/x"}});
+    core.put(Kind::AdmissionCheck, check);
+    queue(
+        &mut core,
+        "checked",
+        &json!({"resourceGroups": quota("f", "0"), "admissionChecksStrategy": {"admissionChecks": [{"name": "hidden-check"}]}}),
+    );
+    queue(&mut core, "wide", &json!({"resourceGroups": quota("f", "62")}));
+    core.put(
+        Kind::LocalQueue,
+        json!({"metadata": {"name": "theirs", "namespace": "secret"}, "spec": {"clusterQueue": "broken"}}),
+    );
+    workload(&mut core, ("waits", "to-broken"), &json!({"cpu": "1"}), &[]);
+    workload(&mut core, ("large", "to-wide"), &json!({"cpu": "9"}), &[]);
+    workload(&mut core, ("huge", "lq"), &json!({"cpu": "3"}), &[]);
+    let found = told(&mut core, "ns");
+    assert_eq!(
+        lines(&found),
+        [
+            "workload-never-fits LocalQueue/lq: 1 workload requests 3 cpu in f: more than the queue can have",
+            "clusterqueue-inactive LocalQueue/to-stopped: its ClusterQueue stopped is stopped",
+            "flavor-missing LocalQueue/to-broken: its ClusterQueue broken is inactive, because a flavor is missing",
+            "check-unanswered LocalQueue/to-checked: its ClusterQueue checked is inactive, because an AdmissionCheck is not ready",
+            "request-exceeds-node Namespace/ns: 1 workload: 9 cpu, nodes have 2",
+            "workload-kept-out LocalQueue/to-broken: 1 workload is in a queue that is stopped or inactive",
+        ]
+    );
+    let text = json!(found).to_string();
+    for hidden in ["secret", "theirs", "hidden-flavor", "hidden-check"] {
+        assert!(!text.contains(hidden), "{hidden}: {text}");
+    }
+    assert_eq!(
+        lines(&told(&mut core, "secret")),
+        [
+            "flavor-missing LocalQueue/theirs: its ClusterQueue broken is inactive, because a flavor is missing"
+        ]
+    );
+}
+
+#[test]
+fn a_local_queue_says_why_it_is_not_active_and_counts_what_waits() {
+    let mut core = core();
+    queue(&mut core, "stopped", &json!({"stopPolicy": "Hold", "resourceGroups": quota("f", "0")}));
+    core.put(
+        Kind::LocalQueue,
+        json!({"metadata": {"name": "lost", "namespace": "ns"}, "spec": {"clusterQueue": "gone"}}),
+    );
+    core.put(Kind::LocalQueue, json!({"metadata": {"name": "own", "namespace": "ns"}, "spec": {"clusterQueue": "cq", "stopPolicy": "Hold"}}));
+    workload(&mut core, ("a", "lost"), &json!({"cpu": "1"}), &[]);
+    workload(&mut core, ("b", "to-stopped"), &json!({"cpu": "1"}), &[]);
+    let snapshot = published(&mut core);
+    let access = Access::to_namespace("ns", TenantDetail::Sums);
+    let (rows, _) = local_queues(&snapshot, &access, (Some("ns"), &PageQuery::default())).unwrap();
+    let said: Vec<(&str, &str, u64)> =
+        rows.iter().map(|row| (&*row.metadata.name, &*row.reason, row.pending.total)).collect();
+    assert_eq!(
+        said,
+        [
+            ("lost", "ClusterQueueDoesNotExist", 1),
+            ("lq", "", 0),
+            ("own", "Stopped", 0),
+            ("to-stopped", "ClusterQueueStopped", 1),
+        ]
+    );
+}
