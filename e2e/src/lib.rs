@@ -24,6 +24,7 @@ pub mod definitions;
 pub mod demo;
 mod demo_group;
 mod demo_racks;
+pub mod documented;
 mod etcd_writer;
 pub mod history;
 pub mod install;

@@ -1,5 +1,6 @@
 //! Runs helm on the chart, with a home folder of its own, which is removed on drop.
 
+use crate::documented;
 use crate::paths;
 use crate::process::output_with_input;
 use anyhow::{Context as _, Result};
@@ -51,6 +52,14 @@ impl Helm {
         // Only a command that reads values gets any.
         let input = if values.is_null() { String::new() } else { values.to_string() };
         output_with_input(&mut command, &format!("helm {}", arguments.join(" ")), &input)
+    }
+
+    /// Runs a command of the documentation, which calls helm by that name.
+    pub(super) fn run_as_printed(&self, command: &str) -> Result<String> {
+        let (folder, home) = (self.program.parent().context("no folder")?, self.home.display());
+        let kubeconfig = self.kubeconfig.as_deref().context("no cluster")?;
+        let homes = ["CACHE", "CONFIG", "DATA"].map(|kind| format!("export HELM_{kind}_HOME={home}/{kind}"));
+        documented::run(&format!("{}\n{command}", homes.join("\n")), &[folder], kubeconfig)
     }
 
     /// Runs `helm lint` with the default values.

@@ -6,6 +6,7 @@ use super::helm::{Helm, RELEASE, chart};
 use super::kustomization::copy_folder;
 use crate::audit::AuditCursor;
 use crate::control_plane::ControlPlane;
+use crate::documented::commands;
 use crate::kubectl::Kubectl;
 use crate::objects::{Kind, ObjectClient, text};
 use crate::paths;
@@ -59,7 +60,27 @@ pub(super) async fn check(cluster: &ChartCluster<'_>, program: &str) -> Result<(
     println!("{version}: installed in another namespace, uninstalled with its definitions");
     adopt(cluster, program).await.context("adoption")?;
     println!("{version}: adopted what kubectl applied");
-    remove_namespaces(cluster).await
+    remove_namespaces(cluster).await?;
+    if program == "helm" {
+        as_printed(cluster)?;
+        println!("{version}: the commands of docs/helm.md run as printed");
+    }
+    Ok(())
+}
+
+/// Runs the commands at the top of docs/helm.md: installs, upgrades, rolls back and uninstalls.
+fn as_printed(cluster: &ChartCluster<'_>) -> Result<()> {
+    let values = cluster.plane.folder().join("my-values.yaml");
+    fs::write(&values, "controllerManager: {replicas: 1}\n")?;
+    let printed = commands("helm.md", None)?;
+    ensure!(printed.len() == 4, "{printed:?}");
+    for command in printed {
+        let command = command.replace("my-values.yaml", &values.display().to_string());
+        cluster.helm.run_as_printed(&command)?;
+    }
+    let left = cluster.field(MANAGER, ".metadata.name");
+    ensure!(left.is_err(), "the Deployment is left");
+    Ok(())
 }
 
 impl ChartCluster<'_> {

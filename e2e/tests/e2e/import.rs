@@ -6,7 +6,8 @@ use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use sluice_e2e::binaries::{self, Build};
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::objects::{Kind, condition_is_true, text};
+use sluice_e2e::documented::{commands, run};
+use sluice_e2e::objects::{self, Kind, condition_is_true, text};
 use sluice_e2e::wait::eventually;
 use std::process::Command;
 
@@ -51,21 +52,48 @@ pub(crate) async fn running_pods_are_imported(cluster: &mut Cluster, fixture: &F
     }
     let workloads = fixture.objects.list(Kind::WORKLOAD, &fixture.name, "").await?;
     ensure!(workloads.len() == 2, "{} Workloads", workloads.len());
+    run_as_printed(cluster, fixture).await?;
     let integrations = json!({"integrations": {"frameworks": ["batch/job", "pod"]}});
     let before = cluster.reconfigure(&integrations).await?;
-    fixture.wait_for_cpu_usage("main", "2").await?;
+    fixture.wait_for_cpu_usage("main", "3").await?;
     for (name, uid) in uids.iter().take(2) {
         runs(fixture, name, uid).await?;
     }
     for workload in fixture.objects.list(Kind::WORKLOAD, &fixture.name, "").await? {
         ensure!(condition_is_true(&workload, "Admitted"), "{}", workload["status"]);
     }
+    let ends = json!({"metadata": {"annotations": {"sluice.dev/run-for": "1s"}}});
     for (name, _) in uids.iter().take(2) {
-        let ends = json!({"metadata": {"annotations": {"sluice.dev/run-for": "1s"}}});
         fixture.objects.merge(Kind::POD, &fixture.name, name, &ends).await?;
     }
+    fixture.objects.merge(Kind::POD, "team-a", "old", &ends).await?;
     fixture.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
     cluster.reconfigure(&before).await.map(drop)
+}
+
+/// The commands at the top of docs/import.md, in the namespaces that they name: a pod of one of them is imported.
+async fn run_as_printed(cluster: &Cluster, fixture: &Fixture) -> Result<()> {
+    for namespace in ["team-a", "team-b"] {
+        fixture.create_namespace(namespace, &json!({})).await?;
+    }
+    let queue = objects::local_queue("team-a", "main", &fixture.own_name("main"));
+    fixture.objects.create(Kind::LOCAL_QUEUE, &queue).await?;
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
+    let metadata = json!({"namespace": "team-a", "name": "old", "labels": {"team": "main"}});
+    let pod = json!({"metadata": metadata, "spec": {"restartPolicy": "Never", "containers": [container]}});
+    fixture.objects.create(Kind::POD, &pod).await?;
+    let program = binaries::sluice(Build::Dev)?;
+    let programs = [program.parent().unwrap_or(&program)];
+    let printed = commands("import.md", None)?;
+    for (command, expected) in printed.iter().zip(["checked: 1", "imported: 1"]) {
+        eventually(command, async || {
+            let output = run(command, &programs, &cluster.plane.admin_kubeconfig())?;
+            ensure!(output.contains(expected), "{output}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 async fn runs(fixture: &Fixture, name: &str, uid: &str) -> Result<()> {

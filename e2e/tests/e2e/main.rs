@@ -26,6 +26,7 @@ mod dashboard;
 mod debugging;
 mod deep_queue;
 mod definitions;
+mod documented_commands;
 mod dump_of_kinds;
 mod elastic_jobs;
 mod fair_admission;

@@ -2,13 +2,11 @@
 
 use crate::fixture::Fixture;
 use crate::installation::Installation;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::json;
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::kubectl::Kubectl;
+use sluice_e2e::documented::{commands, run};
 use sluice_e2e::objects::{Kind, text};
-use sluice_e2e::paths;
-use std::fs;
 use std::time::Duration;
 
 /// Waiting for a finalizer that nothing removes ends with an error after this. Longer than the five minutes after which the API
@@ -41,37 +39,16 @@ pub(crate) async fn documented_commands_leave_nothing(
         fixture.wait_until_running("runs").await?;
         fixture.submit(fixture.job("waits", "main", "1")).await?;
         fixture.wait_for_condition("waits", "QuotaReserved", "False", "").await?;
-        for command in documented_commands()? {
-            run(&fixture.kubectl, &command)?;
+        let kubectl = installed.plane.binaries.path("kubectl");
+        let programs = [kubectl.parent().unwrap_or(&kubectl)];
+        for command in commands("install.md", Some("Uninstalling"))? {
+            let command = command.split_once('#').map_or(command.as_str(), |(command, _)| command);
+            run(&format!("{command} {TIMEOUT}"), &programs, &installed.plane.admin_kubeconfig())?;
         }
         check_removed(fixture).await
     }
     .await;
     installed.finish(outcome)
-}
-
-/// Returns the lines of the code block.
-fn documented_commands() -> Result<Vec<String>> {
-    let page = fs::read_to_string(paths::root().join("docs/install.md"))?;
-    let (_, section) = page.split_once("\n## Uninstalling\n").context("no section on uninstalling")?;
-    let section = section.split("\n## ").next().unwrap_or(section);
-    let commands: Vec<String> =
-        section.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned).collect();
-    ensure!(!commands.is_empty(), "the section has no command");
-    Ok(commands)
-}
-
-fn run(kubectl: &Kubectl, command: &str) -> Result<()> {
-    let command = command.split_once('#').map_or(command, |(command, _)| command);
-    let words = command.split_whitespace().map(|word| {
-        let path = paths::root().join(word);
-        if path.exists() { path.display().to_string() } else { word.to_owned() }
-    });
-    let mut words: Vec<String> = words.collect();
-    ensure!(words.remove(0) == "kubectl", "{command} is no command of kubectl");
-    words.push(TIMEOUT.to_owned());
-    let arguments: Vec<&str> = words.iter().map(String::as_str).collect();
-    kubectl.run(&arguments).with_context(|| command.to_owned()).map(drop)
 }
 
 /// Time in which a controller of Kubernetes would make an aggregating role again.
