@@ -4,6 +4,7 @@
 use super::Reconciler;
 use super::events::unreadable_event;
 use super::kinds::{Received, Unread, rules};
+use super::messages::{Effect, Observation};
 use crate::api::{ObjectKey, v1beta2};
 use crate::cache::unreadable::UnreadableObject;
 use crate::cache::{Arrival, Kind, ObjectIdentity, WorkloadObject};
@@ -118,14 +119,17 @@ impl Reconciler {
         self.cache.bury(kind, key, uid);
         self.warnings.forget(kind, key);
         self.cache.unreadable_mut().clear(kind, key);
-        self.remove(kind, key, uid);
+        if self.remove(kind, key, uid) && matches!(kind, Kind::ClusterQueue | Kind::LocalQueue | Kind::Cohort)
+        {
+            self.writes.emit(Effect::Observe(Observation::QueueDeleted { kind, key: key.clone() }));
+        }
     }
 
-    /// Removes an object. If a UID is given, only the object with that UID.
-    fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
+    /// Removes an object. If a UID is given, only the object with that UID. Returns whether it was not another object.
+    fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) -> bool {
         let other = |uid: &str| self.cache.known_version(kind, key).is_some_and(|(known, _)| known != uid);
         if uid.is_some_and(|uid| !uid.is_empty() && other(uid)) {
-            return;
+            return false;
         }
         let never_created = kind == Kind::Workload && self.cache.workload(key).is_none();
         rules(&kind).remove(self, key);
@@ -133,5 +137,6 @@ impl Reconciler {
         if !never_created {
             self.writes.forget(kind, key);
         }
+        true
     }
 }

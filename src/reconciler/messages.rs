@@ -354,6 +354,13 @@ pub enum Observation {
         /// Time since the creation of the job.
         latency: Duration,
     },
+    /// A ClusterQueue, a LocalQueue or a Cohort was deleted: what was counted of it is shown no longer.
+    QueueDeleted {
+        /// Which of them.
+        kind: Kind,
+        /// Its name.
+        key: ObjectKey,
+    },
     /// An object is written again and again without the intended effect.
     IneffectiveWrite {
         /// Resource with subresource.

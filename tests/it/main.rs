@@ -114,6 +114,7 @@ mod restored_marks;
 mod returned_jobs;
 mod running_children;
 mod scaled_sets;
+mod series_of_users;
 mod serving_groups;
 mod shell_api_services;
 mod shell_certificate_rotation;

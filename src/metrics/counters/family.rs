@@ -5,6 +5,7 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::by_queue::{QueueCounters, QueueHistograms};
 use crate::metrics::model::{MetricFamilies, MetricLabels, Role};
 use crate::reconciler;
 
@@ -46,15 +47,15 @@ pub(super) const LONG_WAIT_BUCKETS: Buckets = Buckets::WaitTimes(16);
 /// A histogram by ClusterQueue and by LocalQueue.
 #[derive(Debug)]
 pub(super) struct HistogramSet {
-    pub(super) queue: HistogramFamily,
-    pub(super) local_queue: HistogramFamily,
+    pub(super) queue: QueueHistograms,
+    pub(super) local_queue: QueueHistograms,
 }
 
 /// A counter by ClusterQueue and by LocalQueue.
 #[derive(Debug, Default)]
 pub(super) struct CounterSet {
-    pub(super) queue: CounterFamily,
-    pub(super) local_queue: CounterFamily,
+    pub(super) queue: QueueCounters,
+    pub(super) local_queue: QueueCounters,
 }
 
 pub(super) struct FamilyRegistry<'a> {
@@ -69,8 +70,16 @@ impl FamilyRegistry<'_> {
         family
     }
 
-    pub(super) fn cohort_counter(&mut self, name: &str, help: &str) -> CounterFamily {
-        if self.families.cohorts { self.counter(name, help) } else { CounterFamily::default() }
+    pub(super) fn queue_counter(&mut self, name: &str, help: &str) -> QueueCounters {
+        QueueCounters::new(self.counter(name, help))
+    }
+
+    pub(super) fn queue_histogram(&mut self, name: &str, help: &str, buckets: Buckets) -> QueueHistograms {
+        QueueHistograms::new(self.histogram(name, help, buckets))
+    }
+
+    pub(super) fn cohort_counter(&mut self, name: &str, help: &str) -> QueueCounters {
+        if self.families.cohorts { self.queue_counter(name, help) } else { QueueCounters::default() }
     }
 
     pub(super) fn histogram(&mut self, name: &str, help: &str, buckets: Buckets) -> HistogramFamily {
@@ -92,11 +101,11 @@ impl FamilyRegistry<'_> {
     }
 
     pub(super) fn counter_set(&mut self, name: &str, help: &str) -> CounterSet {
-        let counts = CounterSet { queue: self.counter(name, help), local_queue: CounterFamily::default() };
+        let local_queue = CounterFamily::default();
         if self.families.local_queues {
-            self.registry.register(format!("local_queue_{name}"), help, counts.local_queue.clone());
+            self.registry.register(format!("local_queue_{name}"), help, local_queue.clone());
         }
-        counts
+        CounterSet { queue: self.queue_counter(name, help), local_queue: QueueCounters::new(local_queue) }
     }
 
     pub(super) fn histogram_set(&mut self, name: &str, help: &str) -> HistogramSet {
@@ -110,15 +119,12 @@ impl FamilyRegistry<'_> {
         help: &str,
         (queue, local_queue): (Buckets, Buckets),
     ) -> HistogramSet {
-        let waits = HistogramSet {
-            queue: HistogramFamily::new_with_constructor(queue),
-            local_queue: HistogramFamily::new_with_constructor(local_queue),
-        };
-        self.registry.register(name, help, waits.queue.clone());
+        let local_queue = HistogramFamily::new_with_constructor(local_queue);
         if self.families.local_queues {
-            self.registry.register(format!("local_queue_{name}"), help, waits.local_queue.clone());
+            self.registry.register(format!("local_queue_{name}"), help, local_queue.clone());
         }
-        waits
+        let queue = self.queue_histogram(name, help, queue);
+        HistogramSet { queue, local_queue: QueueHistograms::new(local_queue) }
     }
 }
 

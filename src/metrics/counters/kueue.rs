@@ -2,14 +2,19 @@
 
 use std::time::Duration;
 
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::by_queue::{QueueCounters, QueueHistograms};
 use super::family::{
     Buckets, CounterFamily, CounterSet, FamilyRegistry, HistogramFamily, HistogramSet, LONG_WAIT_BUCKETS,
     WAIT_BUCKETS, attempt_labels, cluster_queue_labels, labels_with_role, local_queue_labels,
     with_common_labels,
 };
+use crate::api::ObjectKey;
+use crate::cache::Kind;
 use crate::metrics::build;
 use crate::metrics::model::{MetricFamilies, MetricLabels, Role};
 use crate::reconciler::{self, Observation};
@@ -21,24 +26,24 @@ pub(super) struct KueueCounters {
     attempts: CounterFamily,
     attempt_times: HistogramFamily,
     created: HistogramFamily,
-    cohort_admitted: CounterFamily,
+    cohort_admitted: QueueCounters,
     reserved: CounterSet,
     admitted: CounterSet,
     finished: CounterSet,
     evicted: CounterSet,
-    evicted_once: CounterFamily,
-    preempted: CounterFamily,
+    evicted_once: QueueCounters,
+    preempted: QueueCounters,
     reserved_wait: HistogramSet,
     admission_wait: HistogramSet,
     execution: HistogramSet,
     checks_wait: HistogramSet,
     ready_wait: HistogramSet,
     admitted_until_ready: HistogramSet,
-    gate_removed: HistogramFamily,
-    ready_until_evicted: HistogramFamily,
-    eviction_latency: HistogramFamily,
-    recomputed: CounterFamily,
-    slices: CounterFamily,
+    gate_removed: QueueHistograms,
+    ready_until_evicted: QueueHistograms,
+    eviction_latency: QueueHistograms,
+    recomputed: QueueCounters,
+    slices: QueueCounters,
 }
 
 impl KueueCounters {
@@ -78,17 +83,17 @@ impl KueueCounters {
             "Time from a job's creation to its Workload's",
             Buckets::Latencies(11),
         );
-        let gate_removed = page.histogram(
+        let gate_removed = page.queue_histogram(
             "pod_scheduling_gate_removal_seconds",
             "Time from admission to the removal of a scheduling gate of a pod",
             Buckets::Standard,
         );
-        let ready_until_evicted = page.histogram(
+        let ready_until_evicted = page.queue_histogram(
             "pods_ready_to_evicted_time_seconds",
             "Time from ready pods to the eviction",
             WAIT_BUCKETS,
         );
-        let eviction_latency = page.histogram(
+        let eviction_latency = page.queue_histogram(
             "workload_eviction_latency_seconds",
             "Time from the eviction to the release of quota",
             WAIT_BUCKETS,
@@ -97,14 +102,18 @@ impl KueueCounters {
             "cohort_subtree_admitted_workloads",
             "Admissions in all ClusterQueues of the subtree",
         );
-        let evicted_once = page.counter("evicted_workloads_once", "First evictions of workloads, by reason");
-        let preempted =
-            page.counter("preempted_workloads", "Preempted workloads, by preempting ClusterQueue and reason");
-        let recomputed = page.counter(
+        let evicted_once =
+            page.queue_counter("evicted_workloads_once", "First evictions of workloads, by reason");
+        let preempted = page.queue_counter(
+            "preempted_workloads",
+            "Preempted workloads, by preempting ClusterQueue and reason",
+        );
+        let recomputed = page.queue_counter(
             "preemption_target_recomputations",
             "Preemption target searches repeated because of overlap within the cycle, by result",
         );
-        let slices = page.counter("replaced_workload_slices", "Workload slices replaced by newer slices");
+        let slices =
+            page.queue_counter("replaced_workload_slices", "Workload slices replaced by newer slices");
         Self {
             families,
             attempts,
@@ -142,7 +151,8 @@ impl KueueCounters {
                 self.increment(&self.admitted, labels, &[], role);
                 for cohort in labels.cohorts.iter().filter(|_| self.families.cohorts) {
                     let name = vec![("cohort", cohort.clone())];
-                    self.cohort_admitted.get_or_create(&with_common_labels(name, labels, &[], role)).inc();
+                    let series = with_common_labels(name, labels, &[], role);
+                    self.cohort_admitted.change(&[cohort], &series, count_one);
                 }
                 self.observe_duration(&self.admission_wait, labels, *wait, role);
             }
@@ -156,7 +166,12 @@ impl KueueCounters {
             Observation::GateRemoved { gate, cluster_queue, is_group, latency } => {
                 let is_group = if *is_group { "true" } else { "false" };
                 let more = [("cluster_queue", cluster_queue.as_str()), ("is_group", is_group)];
-                observe_histogram(&self.gate_removed, ("name", gate), &more, *latency, role);
+                observe_histogram(
+                    &self.gate_removed,
+                    cluster_queue,
+                    &[&[("name", *gate)], &more[..]].concat(),
+                    (*latency, role),
+                );
             }
             Observation::Finished(labels, execution) => {
                 self.increment(&self.finished, labels, &[], role);
@@ -168,35 +183,42 @@ impl KueueCounters {
                 let more = [("reason", reason.clone()), ("underlying_cause", underlying_cause.clone())];
                 self.increment(&self.evicted, labels, &more, role);
                 if *first {
-                    self.evicted_once.get_or_create(&cluster_queue_labels(labels, &more, role)).inc();
+                    let series = cluster_queue_labels(labels, &more, role);
+                    self.evicted_once.change(&[&labels.cluster_queue], &series, count_one);
                 }
                 if let Some(ready) = ready {
-                    let more = [("reason", reason.as_str()), ("underlying_cause", underlying_cause.as_str())];
-                    let queue = ("cluster_queue", labels.cluster_queue.as_str());
-                    observe_histogram(&self.ready_until_evicted, queue, &more, *ready, role);
+                    let queue = labels.cluster_queue.as_str();
+                    let more = [
+                        ("cluster_queue", queue),
+                        ("reason", reason.as_str()),
+                        ("underlying_cause", underlying_cause.as_str()),
+                    ];
+                    observe_histogram(&self.ready_until_evicted, queue, &more, (*ready, role));
                 }
             }
             Observation::QuotaReleased { cluster_queue, reason, latency } => {
-                let queue = ("cluster_queue", cluster_queue.as_str());
-                observe_histogram(&self.eviction_latency, queue, &[("reason", reason)], *latency, role);
+                let more = [("cluster_queue", cluster_queue.as_str()), ("reason", reason)];
+                observe_histogram(&self.eviction_latency, cluster_queue, &more, (*latency, role));
             }
             Observation::SliceReplaced { cluster_queue } => {
-                self.slices.get_or_create(&labels_with_role("cluster_queue", cluster_queue, role)).inc();
+                let labels = labels_with_role("cluster_queue", cluster_queue, role);
+                self.slices.change(&[cluster_queue], &labels, count_one);
             }
             Observation::TargetsRecomputed { cluster_queue, result } => {
                 let mut labels = labels_with_role("cluster_queue", cluster_queue, role);
                 labels.insert(1, ("result", (*result).to_owned()));
-                self.recomputed.get_or_create(&labels).inc();
+                self.recomputed.change(&[cluster_queue], &labels, count_one);
             }
             Observation::Preempted { preempting_cluster_queue: preempting, reason, .. } => {
                 let mut labels = labels_with_role("preempting_cluster_queue", preempting, role);
                 labels.insert(1, ("reason", (*reason).to_owned()));
-                self.preempted.get_or_create(&labels).inc();
+                self.preempted.change(&[preempting], &labels, count_one);
             }
             Observation::WorkloadCreated { job_kind, latency } => {
                 let labels = labels_with_role("job_kind", job_kind, role);
                 self.created.get_or_create(&labels).observe(latency.as_secs_f64());
             }
+            Observation::QueueDeleted { kind, key } => self.forget(*kind, key),
             Observation::IneffectiveWrite { .. } => {}
             Observation::AdmissionAttempt { admitted } => {
                 self.attempts.get_or_create(&attempt_labels(*admitted, role)).inc();
@@ -216,9 +238,10 @@ impl KueueCounters {
         more: &[(&'static str, String)],
         role: Role,
     ) {
-        counts.queue.get_or_create(&cluster_queue_labels(labels, more, role)).inc();
+        counts.queue.change(&[&labels.cluster_queue], &cluster_queue_labels(labels, more, role), count_one);
         if self.families.local_queues && labels.local_queue_exported {
-            counts.local_queue.get_or_create(&local_queue_labels(labels, more, role)).inc();
+            let series = local_queue_labels(labels, more, role);
+            counts.local_queue.change(&[&local_queue(labels)], &series, count_one);
         }
     }
 
@@ -229,27 +252,74 @@ impl KueueCounters {
         time: Duration,
         role: Role,
     ) {
-        waits.queue.get_or_create(&cluster_queue_labels(labels, &[], role)).observe(time.as_secs_f64());
+        let observe = |histogram: &Histogram| histogram.observe(time.as_secs_f64());
+        waits.queue.change(&[&labels.cluster_queue], &cluster_queue_labels(labels, &[], role), observe);
         if self.families.local_queues && labels.local_queue_exported {
-            waits
-                .local_queue
-                .get_or_create(&local_queue_labels(labels, &[], role))
-                .observe(time.as_secs_f64());
+            let series = local_queue_labels(labels, &[], role);
+            waits.local_queue.change(&[&local_queue(labels)], &series, observe);
+        }
+    }
+
+    /// Removes what was counted of a queue or a cohort that is deleted.
+    fn forget(&self, kind: Kind, key: &ObjectKey) {
+        let sets = [&self.reserved, &self.admitted, &self.finished, &self.evicted];
+        let waits = [
+            &self.reserved_wait,
+            &self.admission_wait,
+            &self.execution,
+            &self.checks_wait,
+            &self.ready_wait,
+            &self.admitted_until_ready,
+        ];
+        match kind {
+            Kind::LocalQueue => {
+                let queue = key.to_string();
+                for set in sets {
+                    set.local_queue.forget(&queue);
+                }
+                for set in waits {
+                    set.local_queue.forget(&queue);
+                }
+            }
+            Kind::ClusterQueue => {
+                for set in sets {
+                    set.queue.forget(&key.name);
+                }
+                for set in waits {
+                    set.queue.forget(&key.name);
+                }
+                for family in [&self.evicted_once, &self.preempted, &self.recomputed, &self.slices] {
+                    family.forget(&key.name);
+                }
+                for family in [&self.gate_removed, &self.ready_until_evicted, &self.eviction_latency] {
+                    family.forget(&key.name);
+                }
+            }
+            Kind::Cohort => self.cohort_admitted.forget(&key.name),
+            _ => {}
         }
     }
 }
 
-/// Records a duration in a histogram without the labels for queue and priority class.
+fn count_one(counter: &Counter) {
+    counter.inc();
+}
+
+/// Returns the name of the LocalQueue of a workload as that of an object.
+fn local_queue(labels: &reconciler::ObservationLabels) -> String {
+    ObjectKey::new(&labels.namespace, &labels.local_queue).to_string()
+}
+
+/// Records a duration of a ClusterQueue in a histogram without the label for the priority class.
 fn observe_histogram(
-    family: &HistogramFamily,
-    first: (&'static str, &str),
-    more: &[(&'static str, &str)],
-    time: Duration,
-    role: Role,
+    family: &QueueHistograms,
+    queue: &str,
+    labels: &[(&'static str, &str)],
+    (time, role): (Duration, Role),
 ) {
-    let all = std::iter::once(&first).chain(more).map(|(name, value)| (*name, (*value).to_owned()));
+    let all = labels.iter().map(|(name, value)| (*name, (*value).to_owned()));
     let labels: MetricLabels = all.chain([("replica_role", role.as_str().to_owned())]).collect();
-    family.get_or_create(&labels).observe(time.as_secs_f64());
+    family.change(&[queue], &labels, |histogram| histogram.observe(time.as_secs_f64()));
 }
 
 fn build_info(registry: &mut Registry, platform: &str) {

@@ -6,6 +6,7 @@
 //! The output is Prometheus' text format, in which a counter family has the name of its samples: Kueue has a counter
 //! `finished_workloads_total` and a gauge `finished_workloads`, which would have the same family name in OpenMetrics.
 
+mod by_queue;
 mod family;
 mod kueue;
 mod own;
@@ -21,6 +22,7 @@ use self::kueue::KueueCounters;
 use self::own::SluiceCounters;
 pub use self::reviews::ReviewMetrics;
 use super::model::{MetricFamilies, Role};
+use crate::cache::Kind;
 use crate::reconciler::Observation;
 
 /// All counters of this process.
@@ -55,6 +57,9 @@ impl Counters {
             }
             Observation::Preempted { preempting_cluster_queue, victim_cluster_queue, reason } => {
                 self.sluice.count_preemption(preempting_cluster_queue, victim_cluster_queue, reason);
+            }
+            Observation::QueueDeleted { kind: Kind::ClusterQueue, key } => {
+                self.sluice.forget_queue(&key.name);
             }
             _ => {}
         }

@@ -3,6 +3,7 @@
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::by_queue::QueueCounters;
 use super::family::CounterFamily;
 
 /// Families with the prefix `sluice`.
@@ -14,11 +15,12 @@ pub(super) struct SluiceCounters {
     events_dropped: CounterFamily,
     events_queued: Gauge,
     visibility_requests: CounterFamily,
-    preemptions: CounterFamily,
+    preemptions: QueueCounters,
 }
 
 impl SluiceCounters {
     pub(super) fn new(registry: &mut Registry) -> Self {
+        let preemptions = CounterFamily::default();
         let own = Self {
             writes: CounterFamily::default(),
             writes_refused: CounterFamily::default(),
@@ -26,7 +28,7 @@ impl SluiceCounters {
             events_dropped: CounterFamily::default(),
             events_queued: Gauge::default(),
             visibility_requests: CounterFamily::default(),
-            preemptions: CounterFamily::default(),
+            preemptions: QueueCounters::new(preemptions.clone()),
         };
         registry.register("writes", "Writes to the API server, by verb and outcome", own.writes.clone());
         registry.register(
@@ -53,7 +55,7 @@ impl SluiceCounters {
         registry.register(
             "preemptions",
             "Preemptions, by the ClusterQueues of preemptor and victim and by reason",
-            own.preemptions.clone(),
+            preemptions,
         );
         own
     }
@@ -64,7 +66,12 @@ impl SluiceCounters {
             ("victim_cluster_queue", victim.to_owned()),
             ("reason", reason.to_owned()),
         ];
-        self.preemptions.get_or_create(&labels).inc();
+        self.preemptions.change(&[preempting, victim], &labels, |counter| _ = counter.inc());
+    }
+
+    /// Removes what was counted of a ClusterQueue that is deleted.
+    pub(super) fn forget_queue(&self, name: &str) {
+        self.preemptions.forget(name);
     }
 
     pub(super) fn count_visibility_request(&self, group: &str, resource: &str, code: u16) {
