@@ -71,12 +71,10 @@ impl NeverFits {
             };
         }
         if self.wrong.is_some() {
-            return format!(
-                "correct the pod template, or the flavors of ClusterQueue {queue}: kubectl edit clusterqueue {queue}"
-            );
+            return format!("kubectl edit clusterqueue {queue}; correct its flavors, or the pod template");
         }
         if self.blockers.iter().any(|blocker| blocker.kind == BlockerKind::Undeclared) {
-            return format!("kubectl edit clusterqueue {queue}: spec.resourceGroups");
+            return format!("kubectl edit clusterqueue {queue}; change spec.resourceGroups");
         }
         "raise the quota, or ask for less".to_owned()
     }

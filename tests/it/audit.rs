@@ -285,22 +285,6 @@ fn faults_of_workloads_are_found() {
         },
         &["request-exceeds-node ClusterQueue/wide: 1 workload: 3 cpu beside 8 gpu, nodes have 2"],
     );
-    assert_found(
-        "a pod larger than every node",
-        |core| {
-            queue(core, "wide", &json!({"resourceGroups": quota("f", "62")}));
-            workload(core, ("a", "to-wide"), &json!({"cpu": "9"}), &[]);
-        },
-        &[
-            "quota-exceeds-capacity ResourceFlavor/f: quotas 64 cpu, schedulable 2",
-            "request-exceeds-node ClusterQueue/wide: 1 workload: 9 cpu, nodes have 2",
-        ],
-    );
-    assert_found(
-        "a resource without quota",
-        |core| workload(core, ("a", "lq"), &json!({"memory": "9Gi"}), &[]),
-        &["workload-never-fits ClusterQueue/cq: 1 workload: ClusterQueue cq has no quota of memory"],
-    );
 }
 
 #[test]

@@ -78,6 +78,26 @@ fn workloads_that_no_place_or_flavor_takes_are_found_with_their_classes() {
 }
 
 #[test]
+fn pods_that_no_node_or_no_quota_takes_are_found() {
+    assert_found(
+        "a pod larger than every node",
+        |core| {
+            queue(core, "wide", &json!({"resourceGroups": quota("f", "62")}));
+            workload(core, ("a", "to-wide"), &json!({"cpu": "9"}), &[]);
+        },
+        &[
+            "quota-exceeds-capacity ResourceFlavor/f: quotas 64 cpu, schedulable 2",
+            "request-exceeds-node ClusterQueue/wide: 1 workload: 9 cpu, nodes have 2",
+        ],
+    );
+    assert_found(
+        "a resource without quota",
+        |core| workload(core, ("a", "lq"), &json!({"memory": "9Gi"}), &[]),
+        &["workload-never-fits ClusterQueue/cq: 1 workload: ClusterQueue cq has no quota of memory"],
+    );
+}
+
+#[test]
 fn workloads_behind_one_that_never_fits_are_found() {
     assert_found(
         "a head that never fits",

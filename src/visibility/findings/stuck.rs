@@ -202,7 +202,7 @@ impl Audit<'_> {
                     administrator()
                 } else {
                     format!(
-                        "correct or delete the one before: sluice list workload -A -c {queue} --reason stuck"
+                        "sluice list workload -A -c {queue} --reason stuck; correct or delete the one before"
                     )
                 };
                 (
@@ -231,7 +231,9 @@ impl Audit<'_> {
                     ),
                     PendingReason::Suspended => (
                         format!("{} in a queue that is stopped or inactive", is_are(workloads)),
-                        format!("kubectl describe clusterqueue {queue}; kubectl get localqueue -A"),
+                        format!(
+                            "kubectl describe clusterqueue {queue}; start the queue, or correct what it names"
+                        ),
                     ),
                     _ => (
                         format!("{} kept out: {}", is_are(workloads), text_of(kept)),
