@@ -73,14 +73,11 @@ fn sum_reasons<'a>(counts: impl Iterator<Item = &'a ReasonCount>) -> Vec<ReasonC
     rows
 }
 
-/// Returns the reasons of LocalQueues whose ClusterQueues exist. What waits in the others is counted by `without_queue`.
-fn queues_that_exist<'a>(
-    snapshot: &Snapshot,
-    queues: &'a [LocalQueueView],
-) -> impl Iterator<Item = &'a ReasonCount> {
+/// Returns the LocalQueues whose ClusterQueues exist. What waits in the others is counted by `without_queue`, too.
+fn queues_that_exist<'a>(snapshot: &Snapshot, queues: &'a [LocalQueueView]) -> Vec<&'a LocalQueueView> {
     let exists =
         |queue: &&LocalQueueView| snapshot.queues.cluster_queues.contains_key(queue.cluster_queue.as_str());
-    queues.iter().filter(exists).flat_map(|queue| &queue.reasons)
+    queues.iter().filter(exists).collect()
 }
 
 /// Returns how many pending workloads time does not admit: those that the state of an object keeps out, by their reasons, and those that
@@ -361,10 +358,13 @@ pub fn namespace_page(
         page,
     };
     let lost = without_queue(snapshot, access, Some(namespace));
-    let reasons = sum_reasons(queues_that_exist(snapshot, &queues).chain(&lost));
+    let existing = queues_that_exist(snapshot, &queues);
+    let reasons = sum_reasons(existing.iter().flat_map(|queue| &queue.reasons).chain(&lost));
+    let pending = existing.iter().map(|queue| queue.pending.total);
+    let pending = pending.chain(lost.iter().map(|row| row.count)).sum();
     Ok(NamespacePage {
         namespace: namespace.to_owned(),
-        pending: queues.iter().map(|queue| queue.pending.total).chain(lost.iter().map(|row| row.count)).sum(),
+        pending,
         needs_change: sum_needing_change((snapshot, access), &reasons, |_, local| {
             *local.namespace == *namespace
         }),

@@ -32,7 +32,7 @@ fn label(job: &mut Value, key: &str, value: &str) {
 /// What keeps the job `x` from having a Workload, its reason and the cause.
 type Case = (&'static str, fn(&mut Value), &'static str, &'static str);
 
-const CASES: [Case; 9] = [
+const CASES: [Case; 8] = [
     (
         "class",
         |job| label(job, "priority-class", "does-not-exist"),
@@ -74,14 +74,6 @@ const CASES: [Case; 9] = [
         |job| job["metadata"]["labels"] = json!({}),
         "NoQueueName",
         "it has no label kueue.x-k8s.io/queue-name",
-    ),
-    (
-        "owner",
-        |job| {
-            job["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "above", "uid": "above", "controller": true}]);
-        },
-        "QueuedAbove",
-        "Job above, which is above it, is queued in its place",
     ),
     (
         "finished",
@@ -154,7 +146,7 @@ fn simulate_gives_the_same_reason() {
             None if name == "managed by" => {
                 assert_eq!(end["notManaged"], json!([format!("Job team/x: {cause}")]), "{name}");
             }
-            None => assert!(["namespace", "no queue", "owner", "finished"].contains(&name), "{name}: {end}"),
+            None => assert!(["namespace", "no queue", "finished"].contains(&name), "{name}: {end}"),
         }
     }
 }

@@ -102,9 +102,11 @@ impl Counts {
         let is_whole = query.cluster_queue.is_empty() && query.local_queue.is_empty();
         let lost =
             if is_whole { without_queue(snapshot, access, Some(&query.namespace)) } else { Vec::new() };
-        let total = queues.iter().map(|queue| queue.pending.total);
+        let counted =
+            if is_whole { queues_that_exist(snapshot, &queues) } else { queues.iter().collect::<Vec<_>>() };
+        let total = counted.iter().map(|queue| queue.pending.total);
         let total = total.chain(lost.iter().map(|row| row.count)).sum();
-        let reasons = pending_reasons(queues_that_exist(snapshot, &queues).chain(&lost));
+        let reasons = pending_reasons(counted.iter().flat_map(|queue| &queue.reasons).chain(&lost));
         Ok(Self { total: Some(total), reasons })
     }
 }

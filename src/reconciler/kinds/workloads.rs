@@ -103,14 +103,16 @@ impl KindRules for Pods {
 }
 
 /// Returns why nothing starts a pod that is held: the annotation of a marked template, which a user may write as well, has it held, and
-/// only the label of such a template has it started.
+/// only the label of such a template, or its controller, has it started.
 fn never_started(pod: &Pod) -> Option<String> {
     let has =
         |map: &Option<BTreeMap<String, String>>, key| map.as_ref().is_some_and(|map| map.contains_key(key));
     let (meta, gates) = (&pod.metadata, pod.spec.as_ref()?.scheduling_gates.as_ref()?);
     let is_held = gates.iter().any(|gate| gate.name == names::ADMISSION_GATE);
     let is_marked = has(&meta.annotations, names::SUSPENDING_PARENT_ANNOTATION);
-    (is_held && is_marked && !has(&meta.labels, names::MANAGED_LABEL)).then(|| {
+    // The pods of a set get the label when the set is known.
+    let is_controlled = meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
+    (is_held && is_marked && !is_controlled && !has(&meta.labels, names::MANAGED_LABEL)).then(|| {
         format!(
             "It keeps the scheduling gate {}: it has the annotation {}, but not the label {}: \"true\", without which no Workload \
              is made for it",
