@@ -45,7 +45,7 @@ pub struct NeverFits {
 /// The flavor that pods ask for, and why it does not take them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrongFlavor {
-    /// The flavor whose labels the node selector names, or the only one; empty if no flavor has what is selected.
+    /// The flavor whose labels the node selector names, or the only one; empty if no flavor has what is selected, or the pods get none.
     pub flavor: Arc<str>,
     /// What does not match.
     pub mismatch: FlavorMismatch,
@@ -68,6 +68,11 @@ pub enum FlavorMismatch {
         value: String,
         /// The value of a flavor that is nearest.
         near: Option<String>,
+    },
+    /// The pods request a topology, and nothing of which the ClusterQueue has quota: no flavor is chosen for them.
+    RequestsNothing {
+        /// Name of the pod set.
+        pod_set: Arc<str>,
     },
     /// Another reason, as a text.
     Other(Arc<str>),

@@ -65,9 +65,7 @@ impl Engine {
             }
         }
         let only_mismatches = limit.is_none()
-            && blockers.iter().all(|blocker| {
-                matches!(blocker.kind, BlockerKind::Mismatch(_)) && !blocker.flavor.is_empty()
-            });
+            && blockers.iter().all(|blocker| matches!(blocker.kind, BlockerKind::Mismatch(_)));
         let wrong = only_mismatches.then(|| self.wrong_flavor(workload, &blockers)).flatten();
         let reason = first.unwrap_or(PendingReason::NoMatchingFlavor);
         Alone::Never(Arc::new(NeverFits { reason, blockers, limit, wrong }))
@@ -116,6 +114,10 @@ impl Engine {
 
     /// Returns the flavor that the pods ask for, of flavors that all do not match.
     fn wrong_flavor(&self, workload: &Workload, blockers: &[Blocker]) -> Option<WrongFlavor> {
+        if let Some(unplaced) = blockers.iter().find(|blocker| blocker.flavor.is_empty()) {
+            let mismatch = self.unplaced(workload, unplaced);
+            return Some(WrongFlavor { flavor: Arc::default(), mismatch });
+        }
         let first = blockers.first()?;
         let set =
             workload.pod_sets.iter().find(|set| first.pod_set.split(", ").any(|name| name == &*set.name))?;
@@ -159,6 +161,24 @@ impl Engine {
         let near = near.or(only).map(str::to_owned);
         let mismatch = FlavorMismatch::NoFlavorWith { key: key.clone(), value: value.clone(), near };
         Some(WrongFlavor { flavor: Arc::default(), mismatch })
+    }
+
+    /// Returns why pods with a topology get no nodes to look at.
+    fn unplaced(&self, workload: &Workload, blocker: &Blocker) -> FlavorMismatch {
+        let queue = self.config.cluster_queue(&workload.cluster_queue);
+        let groups = || queue.into_iter().flat_map(|queue| &queue.groups);
+        let requests_nothing = |set: &&PodSet| {
+            set.name == blocker.pod_set
+                && set.pod_requirements.is_explicit()
+                && !set
+                    .requests
+                    .keys()
+                    .any(|resource| groups().any(|group| group.position(resource).is_some()))
+        };
+        match workload.pod_sets.iter().find(requests_nothing) {
+            Some(set) => FlavorMismatch::RequestsNothing { pod_set: Arc::clone(&set.name) },
+            None => FlavorMismatch::Other(Arc::from(blocker.to_string())),
+        }
     }
 
     fn mismatch_with(&self, flavor: &str, set: &PodSet, blocker: &Blocker) -> FlavorMismatch {

@@ -70,6 +70,9 @@ impl NeverFits {
                 format!("ask for fewer pods, or for a wider level, or add nodes to {flavor}")
             };
         }
+        if let Some(WrongFlavor { mismatch: FlavorMismatch::RequestsNothing { pod_set }, .. }) = &self.wrong {
+            return format!("let the pods of {pod_set} request a resource of {queue}, or no topology");
+        }
         if self.wrong.is_some() {
             return format!("kubectl edit clusterqueue {queue}; correct its flavors, or the pod template");
         }
@@ -122,6 +125,9 @@ fn wrong_text(queue: &str, wrong: &WrongFlavor, never: &NeverFits) -> String {
             let near = near.as_ref().map(|near| format!("; {near}?")).unwrap_or_default();
             format!("no flavor of {queue} has {key}={value}{near}")
         }
+        FlavorMismatch::RequestsNothing { pod_set } => format!(
+            "the pods of {pod_set} request a topology, and nothing of which {queue} has quota, so that no flavor is chosen for them"
+        ),
         FlavorMismatch::Other(text) => {
             let others = never.blockers.iter().map(ToString::to_string);
             let others: Vec<String> = others.filter(|other| **other != **text).collect();
@@ -178,7 +184,7 @@ fn limit_text(limit: &TopologyLimit) -> String {
     }
     // Where each pod set fits alone, or pods are placed in slices, only the placement itself says what is lacking.
     if most >= pods || *most <= 0 {
-        return limit.text.to_string();
+        return format!("on the nodes of {flavor}, {}", limit.text);
     }
     if level.is_empty() {
         return format!("{pods} pods, of which the empty nodes of {flavor} take {most} together");
@@ -188,5 +194,5 @@ fn limit_text(limit: &TopologyLimit) -> String {
         Some("") => ". In more than one of them they fit".to_owned(),
         Some(wider) => format!(". Within one {wider} it fits"),
     };
-    format!("{pods} pods within one {level}; the largest takes {most}{wider}")
+    format!("{pods} pods within one {level} of {flavor}; the largest takes {most}{wider}")
 }

@@ -98,10 +98,7 @@ impl Asked<'_> {
             let nominal = self.quota().usage(&self.queue, &need.fr).limits.nominal.to_i128();
             amount_view(units, &self.queue, &need.fr, nominal.saturating_add(need.lacks()))
         };
-        let word = |need: &&QuotaNeed| {
-            let of = format!(" of {} in {}", short_name(&need.fr.resource), need.fr.flavor);
-            format!("{}{}", raised(need).value, if short.len() > 1 { of } else { String::new() })
-        };
+        let word = |need: &&QuotaNeed| format!("{}{}", raised(need).value, self.of_what(&need.fr));
         let words: Vec<String> = short.iter().map(word).collect();
         let ahead = short.iter().find(|need| need.ahead > 0);
         let ahead = ahead.map(|need| format!(", {}", self.for_those_ahead(need))).unwrap_or_default();
@@ -115,7 +112,7 @@ impl Asked<'_> {
         Some(ChangeOption { kind: ChangeKind::Quota, possible: true, detail, numbers })
     }
 
-    /// The limit of a node with what it lacks: `a nominal quota of 10 at ClusterQueue q`.
+    /// The limit of a node with what it lacks: `a nominal quota of 10 of cpu in f at ClusterQueue q`.
     fn raised_limit(
         &self,
         node: &NodeRef,
@@ -127,8 +124,15 @@ impl Asked<'_> {
         let amount =
             |node: &NodeRef, amount: i128| amount_view(&self.quota().facts.units, node, &need.fr, amount);
         let new = amount(node, limit.saturating_add(missing));
-        let claim = format!("a {field} of {} at {node}", new.value);
+        let claim = format!("a {field} of {}{} at {node}", new.value, self.of_what(&need.fr));
         (claim, numbers(new, amount(&self.queue, missing)))
+    }
+
+    /// Which quota of its ClusterQueue is meant, if there are several: ` of cpu in f`.
+    fn of_what(&self, fr: &FlavorResource) -> String {
+        let facts = self.quota().facts.cluster_queues.get(self.queue.as_str());
+        let is_one = facts.is_some_and(|facts| facts.order.len() == 1);
+        if is_one { String::new() } else { format!(" of {} in {}", short_name(&fr.resource), fr.flavor) }
     }
 
     fn limit_of(&self, node: &NodeRef, fr: &FlavorResource) -> (&'static str, i128) {

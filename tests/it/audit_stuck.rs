@@ -63,7 +63,7 @@ fn workloads_that_no_place_or_flavor_takes_are_found_with_their_classes() {
     assert_eq!(
         messages,
         [
-            "2 workloads: 3 pods within one kubernetes.io/hostname; the largest takes 2. Within one rack it fits",
+            "2 workloads: 3 pods within one kubernetes.io/hostname of tree; the largest takes 2. Within one rack it fits",
             "1 workload: no flavor of placed has pool=treee; tree?",
         ]
     );

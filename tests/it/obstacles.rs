@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use sluice::people::views::{Look, why as why_text};
 use sluice::reconciler::CoreSettings;
 use sluice::visibility::access::{Access, TenantDetail};
+use sluice::visibility::findings::audit;
 use sluice::visibility::offline::OfflineState;
 use sluice::visibility::page::PageQuery;
 use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
@@ -49,6 +50,16 @@ fn rows_as(access: &Access, objects: &[Value], selected: &str) -> BTreeMap<Strin
 
 fn rows(objects: &[Value], selected: &str) -> BTreeMap<String, WorkloadView> {
     rows_as(&Access::everything(), objects, selected)
+}
+
+/// What the findings of a check ask for.
+fn audited(objects: &[Value], check: &str) -> Vec<String> {
+    let now = "2027-01-15T09:00:00Z".parse().unwrap();
+    let mut state = OfflineState::load(CoreSettings::default(), objects.to_vec(), (SourceKind::File, now));
+    let (facts, snapshot) = (state.audit_facts(), state.snapshot().clone());
+    let found = audit((&snapshot, Some(&facts)), &Access::everything(), (None, now)).unwrap();
+    let of_check = found.into_iter().filter(|one| one.check.as_str() == check);
+    of_check.map(|one| one.correction).collect()
 }
 
 fn blocked(row: &WorkloadView) -> String {
@@ -195,7 +206,7 @@ fn what_empty_nodes_do_not_take_never_fits() {
     let many = why(&objects, "many");
     assert_eq!(
         many.obstacle,
-        "It can never be admitted: 5 pods within one kubernetes.io/hostname; the largest takes 4. Within one rack it fits"
+        "It can never be admitted: 5 pods within one kubernetes.io/hostname of f; the largest takes 4. Within one rack it fits"
     );
     let large = why(&objects, "large");
     assert_eq!(large.obstacle, "It can never be admitted: a pod asks for 5 cpu, the largest node of f has 4");
@@ -214,6 +225,25 @@ fn what_empty_nodes_do_not_take_never_fits() {
         );
     }
     assert!(!why(&objects, "fits").workload.stuck);
+}
+
+/// No quota is asked for, so that no flavor, and with it no nodes, is chosen: nothing that others release helps.
+#[test]
+fn pods_with_a_topology_that_request_nothing_never_fit() {
+    let mut objects = nodes();
+    let mut idle = one_host("idle", 2, "1");
+    idle["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"] = json!({});
+    objects.push(idle);
+    let found = why(&objects, "idle");
+    assert_eq!(
+        found.obstacle,
+        "It can never be admitted as it is: the pods of set-0 request a topology, and nothing of which q has quota, so that no flavor is chosen for them"
+    );
+    assert!(found.never_fits && found.workload.stuck);
+    assert_eq!(
+        audited(&objects, "workload-never-fits"),
+        ["let the pods of set-0 request a resource of q, or no topology"]
+    );
 }
 
 /// Of two pod sets the first lacks quota that others use, the second fits no node.
@@ -261,6 +291,22 @@ fn the_flavor_that_was_meant_is_named_with_the_remedy() {
     assert!(plain.never_fits && plain.workload.stuck);
     let typo = why(&objects, "typo");
     assert_eq!(typo.obstacle, "It can never be admitted as it is: no flavor of q has gpu=h200; h100?");
+}
+
+/// A queue of two flavors: which of its quotas is meant is said.
+#[test]
+fn a_quota_that_would_be_enough_names_its_flavor() {
+    let flavor =
+        |name: &str, quota: u32| json!({"name": name, "resources": [{"name": "cpu", "nominalQuota": quota}]});
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [flavor("small", 1), flavor("f", 4)]}]);
+    let mut objects = queues(&[("q", 4, json!({"cohortName": null, "resourceGroups": groups}))]);
+    objects.push(kueue("ResourceFlavor", "small", "", &json!({})));
+    objects.push(workload("runs", "q", &[4], true));
+    objects.push(workload("mine", "q", &[2], false));
+    assert_eq!(
+        option(&why(&objects, "mine"), ChangeKind::Quota),
+        Some("a nominal quota of 6 of cpu in f at ClusterQueue q would be enough")
+    );
 }
 
 /// Both were heads once, and have the message of that time.
@@ -326,7 +372,7 @@ fn rows_of_what_never_fits_say_what_stays() {
     assert_eq!(found.keys().collect::<Vec<_>>(), ["many"]);
     assert_eq!(
         blocked(&found["many"]),
-        "it can never be admitted: 5 pods within one kubernetes.io/hostname; the largest takes 4. Within one rack it fits"
+        "it can never be admitted: 5 pods within one kubernetes.io/hostname of f; the largest takes 4. Within one rack it fits"
     );
     assert_eq!(found["many"].reason, "TopologyPlacementFailed");
 }

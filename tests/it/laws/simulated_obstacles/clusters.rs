@@ -1,24 +1,17 @@
-//! Which workloads are stuck: lists, `why`, the audit and `simulate` say the same of random clusters, and `simulate` shows it when all that
-//! holds quota ends.
+//! Random clusters, and how they stand once nothing moves in them any more.
 
-use super::builders::config;
-use crate::simulate_cluster::{manifests, options};
+use crate::simulate_cluster::options;
 use crate::verdict_lines::{kueue, meta};
 use jiff::SignedDuration;
 use proptest::prelude::*;
-use proptest::test_runner::TestCaseResult;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::reconciler::CoreSettings;
-use sluice::simulate::{Report, Simulation, SimulationOptions, Until};
+use sluice::simulate::{Report, Simulation, SimulationOptions};
 use sluice::visibility::access::Access;
-use sluice::visibility::findings::audit;
 use sluice::visibility::offline::OfflineState;
-use sluice::visibility::page::PageQuery;
 use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
-use sluice::visibility::selector::WorkloadSelector;
-use sluice::visibility::views::SourceKind;
-use sluice::visibility::workloads::{WorkloadQuery, workloads};
+use sluice::visibility::views::{SourceKind, Verdict};
 use std::collections::BTreeSet;
 
 /// Flavors: one of any node, one with a topology, one of a label.
@@ -57,14 +50,14 @@ struct WorkloadOf {
 }
 
 #[derive(Clone, Debug)]
-struct Cluster {
+pub(super) struct Cluster {
     /// CPUs of nodes, and their rack.
     nodes: Vec<(u32, bool)>,
     queues: Vec<QueueOf>,
     workloads: Vec<WorkloadOf>,
 }
 
-fn cluster() -> impl Strategy<Value = Cluster> {
+pub(super) fn cluster() -> impl Strategy<Value = Cluster> {
     let seldom = || prop::bool::weighted(0.06);
     let flavor = (0..3_usize, 0..9_u32, prop::option::weighted(0.3, 0..4_u32));
     let queue = (
@@ -169,7 +162,7 @@ fn workload((index, of): (usize, &WorkloadOf)) -> Value {
     object
 }
 
-fn objects(cluster: &Cluster) -> Vec<Value> {
+pub(super) fn objects(cluster: &Cluster) -> Vec<Value> {
     let levels = json!({"levels": [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]});
     let flavor = |name: &str, spec: Value| kueue("ResourceFlavor", name, "", &spec);
     let check = |name: &str, active: &str| {
@@ -193,7 +186,7 @@ fn objects(cluster: &Cluster) -> Vec<Value> {
     all
 }
 
-fn load(objects: &[Value]) -> Simulation {
+pub(super) fn load(objects: &[Value]) -> Simulation {
     let start = "2027-01-15T09:00:00Z".parse().unwrap();
     let run_for = Some(SignedDuration::from_mins(1));
     let mut simulation = Simulation::new(SimulationOptions { start, run_for, ..options() }).unwrap();
@@ -205,95 +198,26 @@ fn load(objects: &[Value]) -> Simulation {
     simulation
 }
 
-type Names = BTreeSet<String>;
+pub(super) type Names = BTreeSet<String>;
 
 /// Names of pending workloads of a report, and which of them are stuck.
-fn pending(report: &Report) -> (Names, Names) {
+pub(super) fn pending(report: &Report) -> (Names, Names) {
     let name = |text: &str| text.split_once('/').unwrap().1.to_owned();
     let all = report.pending.iter().map(|row| name(&row.workload.workload)).collect();
     let stuck = report.pending.iter().filter(|row| row.stuck);
     (all, stuck.map(|row| name(&row.workload.workload)).collect())
 }
 
-/// Lets all that holds quota end, again and again, also what waits for a check. Returns what is pending then; `None` without an end.
-fn pending_in_the_end(simulation: &mut Simulation) -> Option<Names> {
-    for _ in 0..20 {
-        simulation.run(Until::Settled);
-        let report = simulation.report();
-        if report.end.livelocked {
-            return None;
-        }
-        if report.admitted.is_empty() {
-            return Some(pending(&report).0);
-        }
-        let deleted = report.admitted.iter().map(|row| {
-            let key = row.workload.workload.split_once('/').unwrap();
-            let mut metadata = meta(key.1, key.0);
-            metadata["deletionTimestamp"] = json!("2027-01-15T09:00:00Z");
-            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata, "spec": {}})
-        });
-        simulation.apply_change("ends", manifests(&deleted.collect::<Vec<_>>()));
-    }
-    None
-}
-
-/// What the readers of a cluster are told to be stuck: rows, answers.
-fn told(state: &mut OfflineState, all: &Names) -> (Names, Names) {
-    let selector = WorkloadSelector::parse("status=pending,reason=stuck").unwrap();
-    let query = WorkloadQuery { namespace: None, selector, page: PageQuery::default() };
-    let (rows, _) = workloads(state.snapshot(), &Access::everything(), &query).unwrap();
-    let rows = rows.into_iter().map(|row| row.metadata.name).collect();
-    let is_stuck = |name: &&String| {
-        let workload = WorkloadName::parse(name, "ns");
-        let access = Access::everything();
-        let question = VerdictQuestion { access, workload, before: None, queue: None, priority: None };
-        state.verdict(&question).unwrap().workload.stuck
-    };
-    let answers = all.iter().filter(is_stuck).cloned().collect();
-    (rows, answers)
-}
-
-/// The workloads of an audit: how many, and the first of each class.
-fn audited(state: &mut OfflineState) -> (u64, Names) {
-    let (facts, snapshot) = (state.audit_facts(), state.snapshot().clone());
-    let time = "2027-01-15T09:00:00Z".parse().unwrap();
-    let found = audit((&snapshot, Some(&facts)), &Access::everything(), (None, time)).unwrap();
-    let classes = || found.iter().flat_map(|one| &one.workloads);
-    (classes().map(|class| class.count).sum(), classes().map(|class| class.first.clone()).collect())
-}
-
-fn stuck_is_one_set(cluster: &Cluster) -> TestCaseResult {
-    let mut simulation = load(&objects(cluster));
-    simulation.run_until_stable();
-    let report = simulation.report();
-    prop_assert!(report.problems.is_empty(), "{:?}", report.problems);
-    let (all, stuck) = pending(&report);
+/// What the readers of a cluster are answered from, when a simulation of it stands still.
+pub(super) fn state_of(simulation: &Simulation) -> OfflineState {
     let time = (SourceKind::File, "2027-01-15T09:00:00Z".parse().unwrap());
-    let mut state = OfflineState::load(CoreSettings::default(), simulation.stored(), time);
-    let (rows, answers) = told(&mut state, &all);
-    prop_assert_eq!(&rows, &stuck, "rows, simulate: {:#?}", cluster);
-    prop_assert_eq!(&answers, &stuck, "answers, simulate: {:#?}", cluster);
-    let (number, firsts) = audited(&mut state);
-    prop_assert_eq!(
-        number,
-        u64::try_from(stuck.len()).unwrap(),
-        "audit {:?}, simulate {:?}: {:#?}",
-        firsts,
-        stuck,
-        cluster
-    );
-    prop_assert!(firsts.is_subset(&stuck), "audit {:?}, simulate {:?}: {:#?}", firsts, stuck, cluster);
-    let Some(end) = pending_in_the_end(&mut simulation) else { return Ok(()) };
-    let end: Names = end.intersection(&all).cloned().collect();
-    prop_assert_eq!(&stuck, &end, "told to be stuck, never admitted: {:#?}", cluster);
-    Ok(())
+    OfflineState::load(CoreSettings::default(), simulation.stored(), time)
 }
 
-proptest! {
-    #![proptest_config(config(150))]
-
-    #[test]
-    fn lists_answers_and_simulations_name_the_same_as_stuck(cluster in cluster()) {
-        stuck_is_one_set(&cluster)?;
-    }
+/// The answer to a reader of the cluster.
+pub(super) fn answer(state: &mut OfflineState, name: &str) -> Verdict {
+    let workload = WorkloadName::parse(name, "ns");
+    let access = Access::everything();
+    let question = VerdictQuestion { access, workload, before: None, queue: None, priority: None };
+    state.verdict(&question).unwrap()
 }
