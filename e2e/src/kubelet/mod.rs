@@ -17,7 +17,7 @@ use crate::process::ProcessGuard;
 use anyhow::{Context as _, Result};
 use kube::api::ListParams;
 use network::PodNetwork;
-use pod::PodWorker;
+use pod::{PodWorker, remove_when_deleted};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -54,6 +54,13 @@ struct NodeContext {
     /// Process of the container by pod name.
     pids: Mutex<BTreeMap<String, u32>>,
     errors: Mutex<Vec<String>>,
+}
+
+impl NodeContext {
+    fn report(&self, pod: &str, error: &anyhow::Error) {
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        errors.push(format!("pod {pod}: {error:#}"));
+    }
 }
 
 /// A running kubelet. Dropping it stops all containers.
@@ -127,6 +134,12 @@ async fn register_node(objects: &ObjectClient, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Returns whether the API server says that an object does not exist.
+fn is_missing(error: &anyhow::Error) -> bool {
+    let call = error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>());
+    matches!(call, Some(kube::Error::Api(status)) if status.code == 404)
+}
+
 /// Returns whether the API server does not answer, as while it restarts.
 fn is_outage(error: &anyhow::Error) -> bool {
     let call = error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>());
@@ -159,14 +172,17 @@ async fn run(context: Arc<NodeContext>) {
                 sender.send_replace(Some(pod));
                 continue;
             }
-            let (sender, updates) = watch::channel(Some(pod.clone()));
+            let (sender, mut updates) = watch::channel(Some(pod.clone()));
             known.insert(uid, sender);
             let context = Arc::clone(&context);
             workers.spawn(async move {
                 let name = text(&pod, "/metadata/name").to_owned();
-                if let Err(error) = PodWorker::run(&context, pod, updates).await {
-                    let mut errors = context.errors.lock().unwrap_or_else(PoisonError::into_inner);
-                    errors.push(format!("pod {name}: {error:#}"));
+                if let Err(error) = PodWorker::run(&context, pod, &mut updates).await {
+                    context.report(&name, &error);
+                    // Otherwise its namespace would never end.
+                    if let Err(error) = remove_when_deleted(&context, updates).await {
+                        context.report(&name, &error);
+                    }
                 }
                 context.pids.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
             });

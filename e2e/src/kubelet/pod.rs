@@ -4,7 +4,7 @@ use super::container::{Container, ContainerSpec};
 use super::network::PodNamespace;
 use super::probe::Probe;
 use super::volumes::Volumes;
-use super::{NodeContext, SYNC_INTERVAL, is_outage};
+use super::{NodeContext, SYNC_INTERVAL, is_missing, is_outage};
 use crate::container::Mount;
 use crate::objects::{Kind, number, text};
 use anyhow::{Context as _, Result, ensure};
@@ -44,7 +44,7 @@ impl<'a> PodWorker<'a> {
     pub(super) async fn run(
         context: &'a NodeContext,
         pod: Value,
-        mut updates: watch::Receiver<Option<Value>>,
+        updates: &mut watch::Receiver<Option<Value>>,
     ) -> Result<()> {
         let mut worker = Self::new(context, pod).await?;
         let (mut generation, mut written) = (*context.token_generation.borrow(), Instant::now());
@@ -63,8 +63,8 @@ impl<'a> PodWorker<'a> {
             if newest != generation || waits {
                 match worker.write_volumes().await {
                     Ok(()) => generation = newest,
-                    // The old ones are there, and are written again later.
-                    Err(error) if is_outage(&error) => {}
+                    // The old ones are there, and are written again later; an installation that is removed loses its account first.
+                    Err(error) if is_outage(&error) || is_missing(&error) => {}
                     Err(error) => return Err(error),
                 }
                 written = Instant::now();
@@ -225,17 +225,33 @@ impl<'a> PodWorker<'a> {
             tokio::time::sleep(SYNC_INTERVAL).await;
         }
         self.stop_container();
-        let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-        let (namespace, name) = (text(&self.pod, "/metadata/namespace"), text(&self.pod, "/metadata/name"));
-        loop {
-            match self.context.objects.api(Kind::POD, namespace).delete(name, &params).await {
-                Ok(_) => return Ok(()),
-                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-                Err(error) => {
-                    let error = error.into();
-                    ensure!(is_outage(&error), "{error:#}");
-                    tokio::time::sleep(RESTART_DELAY).await;
-                }
+        remove(self.context, &self.pod).await
+    }
+}
+
+/// Removes a pod that has no container when it is deleted, as a kubelet does that could not run it.
+pub(super) async fn remove_when_deleted(
+    context: &NodeContext,
+    mut updates: watch::Receiver<Option<Value>>,
+) -> Result<()> {
+    let is_deleted =
+        |pod: &Option<Value>| pod.as_ref().is_none_or(|pod| pod["metadata"]["deletionTimestamp"].is_string());
+    let Some(pod) = updates.wait_for(is_deleted).await?.clone() else { return Ok(()) };
+    remove(context, &pod).await
+}
+
+/// Removes the object of a pod whose container has ended.
+async fn remove(context: &NodeContext, pod: &Value) -> Result<()> {
+    let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    let (namespace, name) = (text(pod, "/metadata/namespace"), text(pod, "/metadata/name"));
+    loop {
+        match context.objects.api(Kind::POD, namespace).delete(name, &params).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(error) => {
+                let error = error.into();
+                ensure!(is_outage(&error), "{error:#}");
+                tokio::time::sleep(RESTART_DELAY).await;
             }
         }
     }

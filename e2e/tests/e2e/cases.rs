@@ -227,7 +227,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Plane, 29, definitions::older_ones_are_named;
     Full, Plane, 31, definitions::newer_ones_lose_nothing;
     Full, Plane, 28, uninstall::documented_commands_leave_nothing;
-    Soak, Kubelet, 100, documented_commands::install_page_runs_as_printed;
+    Full, Kubelet, 100, documented_commands::install_page_runs_as_printed;
     Full, Plane, 17, interrupt::interrupted_demo_leaves_nothing;
     Full, Plane, 110, bench_load::small_baseline_load_completes;
     Soak, Plane, 30, bench_ungating::small_run_completes;

@@ -199,8 +199,12 @@ fn sluice(installation: &Installation, arguments: &[&str]) -> Result<(Option<i32
 }
 
 fn command_line_answers(installation: &Installation) -> Result<()> {
-    let (status, out, err) = sluice(installation, &["list", "preemption", "-A"])?;
+    let list = ["list", "preemption", "-A"];
+    let (status, out, err) = sluice(installation, &[&list[..], &["--since", "24h"]].concat())?;
     ensure!(status == Some(INCOMPLETE), "{status:?} {out} {err}");
+    // Without a period of its own the command lists what is recorded.
+    let (status, recorded, _) = sluice(installation, &list)?;
+    ensure!(status == Some(0) && recorded.lines().count() == out.lines().count(), "{status:?} {recorded}");
     let (heading, row) = out.split_once('\n').context("no rows")?;
     let heading: Vec<&str> = heading.split_whitespace().collect();
     let expected =
@@ -214,7 +218,7 @@ fn command_line_answers(installation: &Installation) -> Result<()> {
         (&["-n", VICTIM], &["LOCALQUEUE", "tenant-a/lq"]),
         (&["--by", "cohort", "-o", "csv"], &["group,resource,jobs", "\nboth,cpu,2,"]),
     ] {
-        let arguments = [&["usage"], more].concat();
+        let arguments = [&["usage", "--since", "24h"], more].concat();
         let (status, out, err) = sluice(installation, &arguments)?;
         ensure!(status == Some(INCOMPLETE), "{arguments:?}: {status:?} {out} {err}");
         for word in words {

@@ -66,7 +66,7 @@ async fn check(installation: &Installation) -> Result<()> {
     pages_go_on_at_any_replica(installation).await?;
     the_cluster_is_described(installation).await?;
     rights_decide_on_views(installation).await?;
-    discovery_is_merged(installation)?;
+    discovery_is_merged(installation).await?;
     only_the_api_server_is_heard(installation).await?;
     follower_answers_alone(installation).await?;
     namespaces_wait_for_a_replica(installation).await
@@ -326,16 +326,19 @@ async fn rights_decide_on_views(installation: &Installation) -> Result<()> {
     .await
 }
 
-fn discovery_is_merged(installation: &Installation) -> Result<()> {
+async fn discovery_is_merged(installation: &Installation) -> Result<()> {
     let group = get(installation, GROUP, &[])?;
     ensure!(group["preferredVersion"]["version"] == "v1beta2", "{group}");
     let document = get(installation, &format!("/openapi/v3{GROUP}/v1beta2"), &[])?;
     ensure!(document["paths"].as_object().is_some_and(|paths| paths.len() == 2), "{document}");
-    let merged = get(installation, "/openapi/v2", &[])?;
-    ensure!(
-        !merged["paths"][format!("{GROUP}/v1beta1/clusterqueues/{{name}}/pendingworkloads")].is_null(),
-        "no path"
-    );
+    let path = format!("{GROUP}/v1beta1/clusterqueues/{{name}}/pendingworkloads");
+    // The API server asks for the documents of others now and then.
+    eventually("the documents are merged", async || {
+        let merged = get(installation, "/openapi/v2", &[])?;
+        ensure!(!merged["paths"][&path].is_null(), "{path} is missing");
+        Ok(())
+    })
+    .await?;
     // The short name means the queues themselves.
     let queues = installation.kubectl.run(&["get", "clusterqueues", "--output=name"])?;
     ensure!(queues.trim() == "clusterqueue.kueue.x-k8s.io/cq", "{queues}");
