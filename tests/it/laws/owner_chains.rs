@@ -132,6 +132,14 @@ impl Chain {
         chain
     }
 
+    /// Returns whether an object is queued itself, as far as the objects above it show, of which those exist that `exists` says: what is
+    /// not there yet is not above another object.
+    fn queues_itself(&self, number: usize, exists: impl Fn(usize) -> bool) -> bool {
+        let first = (0..number).rev().find(|above| !exists(*above)).map_or(0, |missing| missing + 1);
+        let seen = Self { links: self.links[first..=number].to_vec(), ..self.clone() };
+        seen.holders().last() == Some(&Some(number - first))
+    }
+
     /// Returns for each object the one on whose quota it runs.
     fn holders(&self) -> Vec<Option<usize>> {
         let mut holders: Vec<Option<usize>> = Vec::new();
@@ -211,7 +219,7 @@ impl Scene {
                 return false;
             }
         };
-        if link.is_pod() && self.chain.at_first().holders()[number] == Some(number) {
+        if link.is_pod() && self.chain.at_first().queues_itself(number, |above| self.exists(above)) {
             assert!(
                 admitted["metadata"]["labels"].get(MANAGED).is_some(),
                 "o{number} is not held: {:?}",
@@ -276,8 +284,11 @@ impl Scene {
 
     /// Returns whether all objects above one exist: a pod that was stopped is gone, and the garbage collector follows.
     fn is_attached(&self, number: usize) -> bool {
-        let exists = |(number, link): (usize, &Link)| self.server.get(link.watched(), &format!("o{number}"));
-        self.chain.links.iter().enumerate().take(number).all(|above| exists(above).is_some())
+        (0..number).all(|above| self.exists(above))
+    }
+
+    fn exists(&self, number: usize) -> bool {
+        self.server.get(self.chain.links[number].watched(), &format!("o{number}")).is_some()
     }
 
     /// Exactly the objects on whose quota something runs have a Workload, each one.
@@ -327,7 +338,8 @@ fn check(chain: Chain) {
     let holders = scene.chain.holders();
     for (number, holder) in holders.iter().enumerate() {
         // A Workload without a queue is not admitted.
-        if holder.is_some_and(|holder| !scene.chain.links[holder].is_labelled()) {
+        let admitted = holder.is_none_or(|holder| scene.chain.links[holder].is_labelled());
+        if !admitted || !scene.is_attached(number) {
             continue;
         }
         assert_ne!(
