@@ -255,6 +255,7 @@ impl Cache {
         }
         if !self.gates.elastic_jobs {
             view.options.slice = None;
+            view.options.lacks_elastic_gate = false;
         }
         if !self.gates.partial_admission {
             for set in &mut view.pod_sets {

@@ -99,7 +99,12 @@ impl Framework {
             view.options.prebuilt_workload = None;
         }
         view.options.completions_follow_parallelism = self.hooks.completions_follow_parallelism(job)?;
-        view.options.slice = self.slice(job, &view)?;
+        let elastic = view.options.prebuilt_workload.is_none() && read::asks_for_elasticity(job)?;
+        if elastic && self.holds_slices(&view) {
+            view.options.slice = Some(Arc::from(self.hooks.slice(job, view.generation)?));
+        }
+        view.options.lacks_elastic_gate =
+            elastic && self.flags.elastic == Elastic::GatedTemplates && view.options.slice.is_none();
         view.status.replicas = self.hooks.replicas(job)?;
         view.status.rolls = self.hooks.rolls(job)?;
         if !skipped {
@@ -109,21 +114,14 @@ impl Framework {
         Ok(view)
     }
 
-    /// Returns what tells the Workloads of an elastic job apart. A running job whose templates lack the gate is not elastic: pods
-    /// of a larger size would run before it has quota.
-    fn slice(&self, job: &Value, view: &JobView) -> Result<Option<Arc<str>>, JobError> {
-        let annotations = read::string_map(job, "/metadata/annotations")?;
-        let elastic = annotations.get(names::ELASTIC_JOB_ANNOTATION).is_some_and(|text| text == "true");
+    /// Returns whether pods of a larger size of a job wait for its quota. Those of a running job whose templates lack the gate do not.
+    fn holds_slices(&self, view: &JobView) -> bool {
         let gated = |set: &PodSetView| set.template.scheduling_gates.iter().any(|gate| gate == ELASTIC_GATE);
-        let held = match self.flags.elastic {
+        match self.flags.elastic {
             Elastic::No => false,
             Elastic::GatedTemplates => view.suspended || view.pod_sets.iter().all(gated),
             Elastic::GatedByChild => true,
-        };
-        if !elastic || !held || view.options.prebuilt_workload.is_some() {
-            return Ok(None);
         }
-        Ok(Some(Arc::from(self.hooks.slice(job, view.generation)?)))
     }
 
     fn own_pod_set_views(
@@ -261,7 +259,7 @@ impl Framework {
             }
             remove_marks_of_other_start(&mut target);
             target.merge(&self.additions(set, info))?;
-            self.set_elastic_gate(view, &mut target);
+            self.set_elastic_gate(view.options.slice.is_some(), &mut target);
             changes.templates.push((set, target));
             self.add_counts(&mut changes, view, set, info.count);
         }
@@ -272,10 +270,10 @@ impl Framework {
 
     /// Sets the gate of elastic jobs in a template that is about to run. It is added to a job that came while no webhook answered,
     /// and removed from one that is not elastic: nothing would ever remove it from its pods.
-    pub(super) fn set_elastic_gate(&self, view: &JobView, template: &mut TemplateInfo) {
-        template.scheduling_gates.retain(|gate| gate != ELASTIC_GATE || view.options.slice.is_some());
+    pub(super) fn set_elastic_gate(&self, elastic: bool, template: &mut TemplateInfo) {
+        template.scheduling_gates.retain(|gate| gate != ELASTIC_GATE || elastic);
         let gate = ELASTIC_GATE.to_owned();
-        let adds = view.options.slice.is_some() && self.flags.elastic == Elastic::GatedTemplates;
+        let adds = elastic && self.flags.elastic == Elastic::GatedTemplates;
         if adds && !template.scheduling_gates.contains(&gate) {
             template.scheduling_gates.push(gate);
         }

@@ -1,7 +1,7 @@
 //! What a start adds to the pod templates of a job: it is put back where another client removes it while the job runs, such as a tool
 //! that applies the manifest and replaces a list of templates as a whole.
 //!
-//! Invariant: only what was there is put back. What flavors and checks add by now may differ from what the start has added.
+//! Invariant: only what was there is put back. What flavors add by now may differ from what the start has added.
 
 use super::JobError;
 use super::job::{Changes, pair_by_name, patches_of};
@@ -14,14 +14,10 @@ use crate::api::names;
 use serde_json::{Map, Value, json};
 
 impl Framework {
-    /// Returns the patch that puts back what a start has added to the templates of a running job and another client has removed since.
-    /// `None` if there is nothing to put back. What was never added is not: flavors may have changed since the start.
-    pub fn marks_patch(&self, view: &JobView, infos: &[PodSetInfo]) -> Option<JobPatch> {
-        // Templates of a kind with a start time do not change while it runs.
-        let suspend = self.fields.suspend.filter(|_| !view.suspended && self.fields.start_time.is_none())?;
-        if !view.lacks_marks(self) {
-            return None;
-        }
+    /// Returns the patch that puts back what a start has added to the templates of a running job and another client has removed since;
+    /// `elastic` says whether pods of a larger size are to wait. `None` if there is nothing to put back.
+    pub fn marks_patch(&self, view: &JobView, infos: &[PodSetInfo], elastic: bool) -> Option<JobPatch> {
+        let suspend = self.fields.suspend.filter(|_| self.may_lose_marks(view))?;
         let pairs = pair_by_name(view, infos).ok()?;
         if let Some(patches) = &view.options.patches {
             let additions: Result<Vec<_>, JobError> =
@@ -38,18 +34,37 @@ impl Framework {
         let mut complete = true;
         for (set, info) in pairs {
             let now = set.marks(self);
-            let additions = self.additions(set, info);
+            let mut additions = self.additions(set, info);
+            self.set_elastic_gate(elastic, &mut additions);
             let has = now.covers(&additions);
             complete &= has;
             // The list of one object is written as a whole.
             if !has || self.fields.roles.is_listed() {
                 let mut target = now.into_owned();
                 target.overlay(&additions);
-                self.set_elastic_gate(view, &mut target);
+                self.set_elastic_gate(elastic, &mut target);
                 changes.templates.push((set, target));
             }
         }
         if complete { None } else { changes.patch(self) }
+    }
+
+    /// Returns whether a running job lacks some of what a start adds, labels with the names of queues excepted: a setting may have
+    /// added them since.
+    pub fn lacks_additions(&self, view: &JobView, infos: &[PodSetInfo]) -> bool {
+        let lacks = |(set, info): (&PodSetView, &PodSetInfo)| {
+            let mut added = (*info.template).clone();
+            added
+                .labels
+                .retain(|key, _| ![names::CLUSTER_QUEUE_LABEL, names::LOCAL_QUEUE_LABEL].contains(&&**key));
+            !set.marks(self).covers(&added)
+        };
+        self.may_lose_marks(view) && pair_by_name(view, infos).is_ok_and(|pairs| pairs.into_iter().any(lacks))
+    }
+
+    /// Templates of a kind with a start time do not change while it runs.
+    const fn may_lose_marks(&self, view: &JobView) -> bool {
+        !view.suspended && self.fields.start_time.is_none()
     }
 
     /// Returns the patch that holds an object back that has no room beside its siblings, or lets it run where it has.

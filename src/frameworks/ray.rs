@@ -121,7 +121,7 @@ impl Hooks for Ray {
         additions::complete(self, job, &mut pod_sets)?;
         let Some(child) = child::read_by(self, job)? else { return Ok(PodSets::Known(pod_sets)) };
         let autoscaled =
-            child::is_elastic(job)? && read::boolean(job, self.fields.autoscaling)?.unwrap_or(false);
+            read::asks_for_elasticity(job)? && read::boolean(job, self.fields.autoscaling)?.unwrap_or(false);
         let counted = match related.find(&child) {
             Found::NotYet => None,
             Found::Object(cluster) if autoscaled => child::count_workers(cluster, &mut pod_sets),

@@ -11,7 +11,7 @@ use super::related::{Found, Related, RelatedKey, RelatedKind};
 use super::roles::read_count;
 use super::view::JobHold;
 use crate::api::ObjectKey;
-use crate::api::names::{ELASTIC_JOB_ANNOTATION, RAY_CLUSTER_GENERATION_ANNOTATION};
+use crate::api::names::RAY_CLUSTER_GENERATION_ANNOTATION;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ const JOB_STATE: &str = "/status/jobDeploymentStatus";
 /// Returns the child that a job reads: an elastic job for its size, and a job on hold because pods may be left.
 pub(super) fn read_by(ray: &Ray, job: &Value) -> Result<Option<RelatedKey>, JobError> {
     let Some(pointer) = ray.child else { return Ok(None) };
-    if !is_elastic(job)? && hold(ray, job)? != JobHold::Held {
+    if !read::asks_for_elasticity(job)? && hold(ray, job)? != JobHold::Held {
         return Ok(None);
     }
     let Some(name) = read::string(job, pointer)?.filter(|name| !name.is_empty()) else { return Ok(None) };
@@ -57,12 +57,6 @@ pub(super) fn count_workers(child: &Value, pod_sets: &mut [Value]) -> Option<()>
     Some(())
 }
 
-/// Returns whether the job asks to be resized while it runs.
-pub(super) fn is_elastic(job: &Value) -> Result<bool, JobError> {
-    let annotations = read::string_map(job, "/metadata/annotations")?;
-    Ok(annotations.get(ELASTIC_JOB_ANNOTATION).is_some_and(|text| text == "true"))
-}
-
 /// Returns what tells the Workload of an elastic job from those made for its earlier sizes.
 pub(super) fn slice(ray: &Ray, job: &Value, generation: i64) -> Result<String, JobError> {
     let annotations = read::string_map(job, "/metadata/annotations")?;
@@ -78,7 +72,7 @@ pub(super) fn outdated_annotation(
     job: &Value,
     related: &dyn Related,
 ) -> Result<Option<(&'static str, String)>, JobError> {
-    if ray.child.is_none() || !is_elastic(job)? {
+    if ray.child.is_none() || !read::asks_for_elasticity(job)? {
         return Ok(None);
     }
     let generation = match read_by(ray, job)?.map(|child| related.find(&child)) {
@@ -97,6 +91,7 @@ mod tests {
     use super::super::row::Framework;
     use super::super::view::{JobView, RelatedView};
     use super::*;
+    use crate::api::names::ELASTIC_JOB_ANNOTATION;
 
     /// What is known of the child.
     #[derive(Debug)]

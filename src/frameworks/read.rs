@@ -185,6 +185,7 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
             completions: None,
             completions_follow_parallelism: false,
             slice: None,
+            lacks_elastic_gate: false,
             patches: None,
             shared_node_selector: None,
             skipped: false,
@@ -197,6 +198,12 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
         related: RelatedView::default(),
         status: JobStatus::default(),
     })
+}
+
+/// Returns whether a job asks to be resized while it runs.
+pub(super) fn asks_for_elasticity(job: &Value) -> Result<bool, JobError> {
+    let annotations = string_map(job, "/metadata/annotations")?;
+    Ok(annotations.get(names::ELASTIC_JOB_ANNOTATION).is_some_and(|text| text == "true"))
 }
 
 /// Reads a time.

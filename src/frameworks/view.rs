@@ -106,9 +106,7 @@ impl JobView {
     /// writes is not there.
     pub fn lacks_marks(&self, row: &Framework) -> bool {
         let unlabelled = |set: &PodSetView| !set.marks(row).labels.contains_key(POD_SET_LABEL);
-        // Where other managers write patches of templates, nothing says that they did.
-        let written = self.options.patches.as_ref().is_none_or(|patches| patches.are_written());
-        self.related.since_start.marks_lost || (written && self.pod_sets.iter().any(unlabelled))
+        self.related.since_start.marks_lost || self.pod_sets.iter().any(unlabelled)
     }
 }
 
@@ -171,6 +169,8 @@ pub struct JobOptions {
     /// What tells the Workload that is made for the job now from those made for earlier sizes, if the job is elastic: it may
     /// be resized while it runs, and each larger size gets a Workload of its own.
     pub slice: Option<Arc<str>>,
+    /// Whether it runs, asks to be elastic and cannot be: its templates lack the gate.
+    pub lacks_elastic_gate: bool,
     /// Whether the job is not managed, whatever its labels say.
     pub skipped: bool,
     /// Where a start writes patches of the templates, if the kind has them.

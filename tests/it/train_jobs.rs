@@ -141,3 +141,24 @@ fn waiting_job_without_its_runtime_holds_no_quota() {
     server.create(runtimes, runtime);
     assert!(!suspended(&server) && server.holds_quota());
 }
+
+/// What its start has written is taken away while no manager runs: the next one puts it back.
+#[test]
+fn patches_that_were_emptied_while_no_manager_ran_are_put_back() {
+    for empty in [json!([]), Value::Null] {
+        let (mut server, _) = server("3");
+        let label = "kueue.x-k8s.io/podset";
+        let patches = |server: &JobServer| {
+            server.get(train_jobs(), NAME).unwrap()["spec"]["runtimePatches"].to_string()
+        };
+        assert!(patches(&server).contains(label));
+        server.edit(train_jobs(), NAME, |job| {
+            job["status"]["jobsStatus"] = json!([{"name": "node", "active": 1}]);
+        });
+        server.restart_after_edit(settings(), (train_jobs(), NAME), |job| {
+            job["spec"]["runtimePatches"] = empty.clone();
+        });
+        assert!(!suspended(&server) && server.holds_quota(), "{empty}: {:?}", server.events);
+        assert!(patches(&server).contains(label), "{empty}: {}", patches(&server));
+    }
+}

@@ -103,9 +103,9 @@ fn marks_in_lists_are_put_back() {
     let start = row.run_patch(&row.decode(&job).unwrap(), &grants).unwrap();
     apply(&mut job, &start);
     let started = job.clone();
-    assert_eq!(row.marks_patch(&row.decode(&job).unwrap(), &grants), None);
+    assert_eq!(row.marks_patch(&row.decode(&job).unwrap(), &grants, false), None);
     job["spec"]["crews"] = own;
-    let patch = row.marks_patch(&row.decode(&job).unwrap(), &grants).unwrap();
+    let patch = row.marks_patch(&row.decode(&job).unwrap(), &grants, false).unwrap();
     apply(&mut job, &[patch]);
     assert_eq!(job, started);
 }

@@ -14,8 +14,9 @@ use std::borrow::Cow;
 /// Returns whether the pods of a job, as it runs or as a start would make it run, are those that the admission grants: a
 /// job that a user has resized since, running or suspended, must be stopped and queued again.
 pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool {
-    // What a job runs that was found running is not known, but by which Workload it was started.
-    let found = view.related.changed_since_start && starting_workload(view) == Some(&*record.meta.key.name);
+    // What a job runs that was found running is not known, but by which Workload it was started, unless another client removed that.
+    let started_by = |name: &str| *name == *record.meta.key.name;
+    let found = view.related.changed_since_start && starting_workload(view).is_none_or(started_by);
     found || asks_for_what_is_granted(record, view) || is_charged_as_before(record, view)
 }
 

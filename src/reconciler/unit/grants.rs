@@ -6,7 +6,7 @@ use super::units::Units;
 use crate::api::names;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Action, JobError, JobPatch, PodSetInfo, RoleShape, TemplateInfo, Unit, template_patch,
+    Action, JobError, JobPatch, JobView, PodSetInfo, RoleShape, TemplateInfo, Unit, template_patch,
 };
 use crate::reconciler::nodes::ungating::add_topology_gate;
 use serde_json::Value;
@@ -32,9 +32,26 @@ impl Units<'_> {
 
     /// Returns the patch that puts back what the start of a running job has added to its pod templates; `None` if nothing is missing.
     pub(super) fn marks_patch(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> Option<JobPatch> {
-        let owner = unit.owner.filter(|owner| owner.lacks_marks(&unit.key.kind))?;
+        let (owner, kind) = (unit.owner?, unit.key.kind);
+        let ungated = is_ungated_slice(owner, record);
+        let lost = ungated || owner.lacks_marks(&kind);
+        // What was removed while no manager ran shows where flavors say what they said at the start.
+        let found = owner.related.since_start.found_at_start && self.has_flavors_as_created(record);
+        if !lost && !found {
+            return None;
+        }
         let infos = self.start_infos(unit, record).ok()??;
-        unit.key.kind.marks_patch(owner, &infos)
+        if !lost && !kind.lacks_additions(owner, &infos) {
+            return None;
+        }
+        kind.marks_patch(owner, &infos, ungated || owner.options.slice.is_some())
+    }
+
+    /// Returns whether no flavor of an admission was changed since it exists.
+    fn has_flavors_as_created(self, record: &WorkloadRecord) -> bool {
+        let assignments = record.status.admission.iter().flat_map(|a| &a.pod_set_assignments);
+        let mut flavors = assignments.flat_map(|assignment| assignment.flavors.values());
+        flavors.all(|name| self.cache.flavor(name).is_some_and(|flavor| flavor.meta.generation == 1))
     }
 
     /// Returns what a start gives each pod set of a unit, with its number of pods.
@@ -51,7 +68,7 @@ impl Units<'_> {
                 info.count = own.count;
             }
         }
-        if unit.view.options.slice.is_some() {
+        if unit.view.options.slice.is_some() || is_ungated_slice(&unit.view, record) {
             // Pods name the first slice: those that a larger slice lets run have the same template.
             for info in &mut infos {
                 let first = record.chain_key().name.to_string();
@@ -121,6 +138,11 @@ impl Units<'_> {
         }
         Ok(Some(infos))
     }
+}
+
+/// Returns whether a job runs on a slice, and its templates have lost the gate that makes it elastic.
+const fn is_ungated_slice(view: &JobView, record: &WorkloadRecord) -> bool {
+    view.options.lacks_elastic_gate && record.annotations.is_slice
 }
 
 /// Adds the template additions of an admission to a raw pod template. A template that cannot be decoded, or that

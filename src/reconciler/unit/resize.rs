@@ -8,6 +8,7 @@ use super::comparison::{charge_covers_requests, is_in_other_queue};
 use super::run::{StopCause, awaits_admission};
 use super::slices::Slices;
 use super::step::is_on_hold;
+use super::units::starting_workload;
 use super::{LoadedUnit, UnitStep};
 use crate::api::ObjectKey;
 use crate::api::names::ELASTIC_JOB_ANNOTATION as GATE;
@@ -83,8 +84,9 @@ impl UnitStep<'_> {
             // It is about to be evicted; that gives the job a step.
             return;
         }
-        let runs_on_slices =
-            !status.suspended && (slices.started(owner) || owner.related.since_start.marks_lost);
+        // Another client may have removed what says so.
+        let may_have_started = starting_workload(owner).is_none() && slices.are_admitted();
+        let runs_on_slices = !status.suspended && (slices.started(owner) || may_have_started);
         if used.keeps_quota() && fits(used, owner) && (status.suspended || runs_on_slices) {
             if awaits_admission(used) {
                 self.report_check_messages(unit, used);

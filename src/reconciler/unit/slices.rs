@@ -108,6 +108,11 @@ impl<'a> Slices<'a> {
         }
     }
 
+    /// Returns whether the job may run on the quota of one of the slices.
+    pub(super) fn are_admitted(&self) -> bool {
+        self.unfinished.iter().any(|record| record.may_run())
+    }
+
     /// Returns whether one of the slices, or one before them, has started a job.
     pub(super) fn started(&self, owner: &JobView) -> bool {
         let first = mark(owner, names::SLICE_NAME_ANNOTATION).or(mark(owner, names::WORKLOAD_ANNOTATION));
