@@ -29,6 +29,7 @@ use crate::server::shared_answers::SharedAnswers;
 use crate::server::user_authorizer::UserAuthorizer;
 use crate::snapshot::{JobName, Snapshot};
 use crate::visibility::access::Access;
+use crate::visibility::findings::Form;
 use crate::visibility::flavors;
 use crate::visibility::page::ModelError;
 use crate::visibility::questions::{self, LeaderAnswer, VerdictQuestion, WorkloadName};
@@ -140,7 +141,7 @@ impl PublishedState {
         let kind = kind.split('.').next().unwrap_or(kind);
         let job = JobName { namespace: namespace.to_owned(), kind: kind.to_owned(), name: name.to_owned() };
         let found = self.audits.why_no_workload(job).await?;
-        let text = format!("{kind}/{name} in namespace {namespace} has no Workload: {}.", found.message);
+        let text = build::without_workload((namespace, kind, name), &found);
         Some(Unanswered::NotFound { text, similar: Vec::new() })
     }
 
@@ -155,7 +156,7 @@ impl PublishedState {
             Question::Overview { .. } => self.overview((snapshot, access), (None, source)).await?,
             Question::Cohort { name, .. } => self.overview((snapshot, access), (Some(name), source)).await?,
             Question::Audit(query) => {
-                let audit = self.audits.get(snapshot, access.cluster).await?;
+                let audit = self.audits.get(snapshot, query.form(access)).await?;
                 let found = (audit.checked_at, &*audit.findings);
                 Value::Audit(Box::new(build::audit_page(snapshot, access, (query, source), found)?))
             }
@@ -197,7 +198,7 @@ impl PublishedState {
         (snapshot, access): (&Arc<Snapshot>, &Access),
         root: (Option<&str>, Source),
     ) -> Result<Value, ModelError> {
-        let audit = self.audits.get(snapshot, access.cluster).await?;
+        let audit = self.audits.get(snapshot, Form::of(access, None)).await?;
         let page = build::overview(snapshot, access, root, &audit.findings)?;
         Ok(Value::Overview(Box::new(page)))
     }

@@ -60,6 +60,20 @@ pub(super) fn path(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    /// The first error of the stream is said at once: the page does not wait until it has heard nothing for long.
+    #[test]
+    fn the_script_says_that_it_reconnects_on_the_first_error() {
+        let script = include_str!("assets/live.js");
+        let (_, listener) = script.split_once("addEventListener(\"error\", () => {").unwrap();
+        assert!(listener.trim_start().starts_with("show(stale, true);"), "before anything else");
+        let (_, shown) = script.split_once("const show = (isStale, isLost) => {").unwrap();
+        let (shown, _) = shown.split_once("};").unwrap();
+        assert!(shown.contains("isLost ? \"Reconnecting\" : \"Live\""), "{shown}");
+        // What is heard ends it.
+        let (_, heard) = script.split_once("const hear = () => {").unwrap();
+        assert!(heard.split_once("};").unwrap().0.contains("show(false, false);"));
+    }
+
     use super::*;
 
     #[test]

@@ -6,6 +6,8 @@ use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
 use super::text::{self, Moment};
+use crate::visibility::access::Access;
+use crate::visibility::findings::Form;
 use crate::visibility::views::{Check, Finding, FindingCounts, Severity, Source};
 use askama::Template;
 use jiff::Timestamp;
@@ -56,6 +58,11 @@ pub struct AuditPage {
 }
 
 impl AuditQuery {
+    /// Returns the form of the findings that are meant: with a namespace those that hit it.
+    pub fn form(&self, access: &Access) -> Form {
+        Form::of(access, Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty()))
+    }
+
     /// Returns whether a finding was asked for.
     pub(super) fn selects(&self, finding: &Finding) -> bool {
         (self.severity.is_empty() || finding.severity.as_str() == self.severity)

@@ -20,7 +20,7 @@ use super::preemptions::VictimNow;
 use super::question::DEFAULT_ROWS;
 use crate::api::ObjectKey;
 use crate::scheduler::CapacityReport;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{NoWorkload, Snapshot};
 use crate::visibility::access::Access;
 use crate::visibility::findings::count;
 use crate::visibility::flavors::flavors;
@@ -178,7 +178,7 @@ pub fn audit_page(
     if !(access.cluster || (!namespace.is_empty() && access.sees(namespace))) {
         return Err(ModelError::NotFound);
     }
-    let meant = |finding: &&Finding| namespace.is_empty() || finding.object.namespace == namespace;
+    let meant = |finding: &&Finding| namespace.is_empty() || finding.metadata.namespace == namespace;
     let seen: Vec<Finding> = found.iter().filter(meant).cloned().collect();
     let counts = count(&seen);
     let mut items: Vec<Finding> = seen.into_iter().filter(|finding| query.selects(finding)).collect();
@@ -374,6 +374,11 @@ pub fn namespace_page(
         source,
         partial: false,
     })
+}
+
+/// Returns what the page about a job says in place of its Workload.
+pub fn without_workload((namespace, kind, name): (&str, &str, &str), why: &NoWorkload) -> String {
+    format!("{kind}/{name} in namespace {namespace} has no Workload: {}.", why.message)
 }
 
 /// Returns the name of the Workload of a job. Of several, as of an elastic job, the one that was created last.

@@ -76,7 +76,7 @@ impl TableRow for WorkloadView {
             json!(self.cluster_queue),
             json!(self.needs.first().map(|need| need.flavor.as_str()).unwrap_or_default()),
             json!(ages(self.metadata.creation_timestamp)),
-            json!(self.first_blocker.as_ref().map(blocked_by).unwrap_or_default()),
+            json!(self.first_blocker.as_ref().map_or_else(|| self.pending_message().to_owned(), blocked_by)),
         ]
     }
 

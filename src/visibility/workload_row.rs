@@ -18,6 +18,7 @@ use crate::lifecycle::{conditions, reservation};
 use crate::queue::Workload;
 use crate::quota::{FlavorResource, NodeRef};
 use crate::resources::{self, Quantity, to_f64};
+use crate::scheduler::Obstacle;
 use crate::snapshot::Snapshot;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -179,7 +180,13 @@ impl<'a> Rows<'a> {
         let message = condition.map_or("", |condition| condition.message.as_str());
         let obstacle = self.obstacle(record, &cluster_queue, state);
         let (reason, stuck) = Self::said_of(&obstacle, record, state);
-        let of_message = || is_pending.then(|| self.first_blocker(message, &cluster_queue)).flatten();
+        // The condition may still say what was in the way before an object kept the workload out.
+        let said = match &obstacle {
+            Obstacle::Object(verdict) if reason != reason_of(record, state) => Some(verdict.to_string()),
+            _ => None,
+        };
+        let is_read = is_pending && said.is_none();
+        let of_message = || is_read.then(|| self.first_blocker(message, &cluster_queue)).flatten();
         let node = NodeRef::ClusterQueue(Arc::clone(&cluster_queue));
         let blocker = self.obstacle_blocker(&obstacle, &node).or_else(of_message);
         WorkloadView {
@@ -209,7 +216,7 @@ impl<'a> Rows<'a> {
             needs: self.needs(record, &cluster_queue),
             reason: reason.to_owned(),
             stuck,
-            message: self.visible_text(message),
+            message: said.unwrap_or_else(|| self.visible_text(message)),
             first_blocker: blocker,
             cluster_queue: cluster_queue.to_string(),
             state,

@@ -1,14 +1,16 @@
 //! What the audit says of workloads that time does not admit, and what the readers of a namespace are told.
 
 use crate::audit::{assert_found, core, node, published, queue, quota, workload};
-use crate::core_fixture::Core;
+use crate::core_fixture::{Core, condition};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
+use sluice::dashboard::AuditQuery;
+use sluice::dashboard::build::audit_page;
 use sluice::visibility::access::{Access, TenantDetail};
-use sluice::visibility::findings::audit;
+use sluice::visibility::findings::{Form, audit, audit_for_all};
 use sluice::visibility::page::PageQuery;
 use sluice::visibility::queue_views::local_queues;
-use sluice::visibility::views::Finding;
+use sluice::visibility::views::{Finding, Source};
 
 /// What a reader of a namespace is told: `check object: message`.
 fn told(core: &mut Core, namespace: &str) -> Vec<Finding> {
@@ -117,8 +119,8 @@ fn workloads_behind_one_that_never_fits_are_found() {
     );
 }
 
-#[test]
-fn a_namespace_hears_of_what_hits_it_without_names_of_others() {
+/// Queues that cannot work, one of them of another namespace too, and workloads that never fit.
+fn broken_queues() -> Core {
     let mut core = core();
     core.put(Kind::Namespace, json!({"metadata": {"name": "secret"}}));
     queue(&mut core, "broken", &json!({"resourceGroups": quota("hidden-flavor", "1")}));
@@ -138,6 +140,88 @@ fn a_namespace_hears_of_what_hits_it_without_names_of_others() {
     workload(&mut core, ("waits", "to-broken"), &json!({"cpu": "1"}), &[]);
     workload(&mut core, ("large", "to-wide"), &json!({"cpu": "9"}), &[]);
     workload(&mut core, ("huge", "lq"), &json!({"cpu": "3"}), &[]);
+    core
+}
+
+/// The page of findings with a namespace, for a reader of the cluster: what hits it, with names, causes and amounts.
+#[test]
+fn a_reader_of_the_cluster_reads_what_hits_a_namespace_in_full() {
+    let mut core = broken_queues();
+    let snapshot = published(&mut core);
+    let (facts, access) = (core.state.audit_facts(), Access::everything());
+    let query = AuditQuery { namespace: "ns".to_owned(), ..AuditQuery::default() };
+    let found = audit_for_all((&snapshot, &facts), query.form(&access), core.now).unwrap();
+    let page = audit_page(&snapshot, &access, (&query, Source::default()), (core.now, &found)).unwrap();
+    assert_eq!(
+        lines(&page.items),
+        [
+            "workload-never-fits LocalQueue/lq: 1 workload requests 3 cpu, at most 2",
+            "clusterqueue-inactive LocalQueue/to-stopped: its ClusterQueue stopped is stopped",
+            "flavor-missing LocalQueue/to-broken: its ClusterQueue broken is inactive: references missing ResourceFlavor(s): hidden-flavor",
+            "check-unanswered LocalQueue/to-checked: its ClusterQueue checked is inactive: references inactive AdmissionCheck(s): hidden-check",
+            "request-exceeds-node Namespace/ns: 1 workload: 9 cpu, nodes have 2",
+            "workload-kept-out LocalQueue/to-broken: 1 workload is in a queue that is stopped or inactive",
+        ]
+    );
+    assert_eq!(
+        page.items[1].correction,
+        "kubectl describe clusterqueue stopped; start the queue, or correct what it names"
+    );
+    let own = audit((&snapshot, Some(&facts)), &access, (Some("ns"), core.now)).unwrap();
+    assert_eq!(lines(&own), lines(&page.items));
+    // Without a namespace the same is said of the objects of the cluster.
+    let found = audit_for_all((&snapshot, &facts), Form::of(&access, None), core.now).unwrap();
+    assert!(
+        found
+            .iter()
+            .any(|one| one.object.kind == "ClusterQueue" && one.check.as_str() == "workload-never-fits")
+    );
+}
+
+/// A tenant's page is the form for namespaces, with what is said of the namespace itself.
+#[test]
+fn the_page_of_a_tenant_has_what_hits_the_namespace() {
+    let mut core = broken_queues();
+    let snapshot = published(&mut core);
+    let (facts, access) = (core.state.audit_facts(), Access::to_namespace("ns", TenantDetail::None));
+    let query = AuditQuery { namespace: "ns".to_owned(), ..AuditQuery::default() };
+    let found = audit_for_all((&snapshot, &facts), query.form(&access), core.now).unwrap();
+    let page = audit_page(&snapshot, &access, (&query, Source::default()), (core.now, &found)).unwrap();
+    assert_eq!(lines(&page.items), lines(&told(&mut core, "ns")));
+}
+
+/// A check that does not answer, as the readers of a namespace and of the cluster are told.
+#[test]
+fn a_check_that_is_late_is_said_to_the_namespace_that_it_keeps() {
+    let mut core = core();
+    let since = "2026-01-01T00:00:00Z";
+    let mut held = json!({"metadata": {"name": "held", "namespace": "ns"}, "spec": {"queueName": "lq", "podSets": [
+        {"name": "main", "count": 1, "template": {"spec": {"containers": [{"name": "c", "image": "x"}]}}}]}});
+    held["status"] = json!({"conditions": [condition("QuotaReserved", "True", "QuotaReserved")],
+        "admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}]},
+        "admissionChecks": [{"name": "slow", "state": "Pending", "lastTransitionTime": since, "message": ""}]});
+    core.put(Kind::Workload, held);
+    let late = |found: Vec<Finding>| -> Vec<(String, String)> {
+        let of_check = found.into_iter().filter(|one| one.check.as_str() == "check-unanswered");
+        of_check.map(|one| (one.message, one.correction)).collect()
+    };
+    let said = |correction: &str| {
+        vec![(
+            "AdmissionCheck slow has been pending for more than an hour on 1 workload".to_owned(),
+            correction.to_owned(),
+        )]
+    };
+    assert_eq!(late(told(&mut core, "ns")), said("ask an administrator of the cluster"));
+    assert_eq!(late(told(&mut core, "other")), []);
+    let snapshot = published(&mut core);
+    let facts = core.state.audit_facts();
+    let full = audit((&snapshot, Some(&facts)), &Access::everything(), (Some("ns"), core.now)).unwrap();
+    assert_eq!(late(full), said("kubectl describe admissioncheck slow"));
+}
+
+#[test]
+fn a_namespace_hears_of_what_hits_it_without_names_of_others() {
+    let mut core = broken_queues();
     let found = told(&mut core, "ns");
     assert_eq!(
         lines(&found),

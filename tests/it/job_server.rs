@@ -6,12 +6,15 @@ use serde_json::{Value, json};
 use sluice::admission::{AdmissionSettings, ReviewContext, admit_object, review};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
+use sluice::dashboard::build::without_workload;
 use sluice::frameworks::{Framework, JobKind, framework};
 use sluice::metrics::gauges;
 use sluice::metrics::model::Gauges;
+use sluice::reconciler::why_no_workload;
 use sluice::reconciler::{CoreSettings, Delta, Effect, Event, Observation, Verb};
 use sluice::simulate::Harness;
 use sluice::simulate::fake_api_server::FakeApiServer;
+use sluice::snapshot::JobName;
 use sluice::visibility::access::Access;
 use sluice::visibility::findings::audit;
 use sluice::visibility::views::Finding;
@@ -123,6 +126,13 @@ impl JobServer {
     /// Creates an object of which a manager that is to be replaced takes no note.
     pub(crate) fn create_unseen(&mut self, kind: Kind, object: Value) {
         assert!(self.harness.server.create(kind, object, self.now).is_some(), "the name exists");
+    }
+
+    /// Returns why a job has no Workload, as the page about it says it.
+    pub(crate) fn page_without_workload(&self, kind: &str, name: &str) -> Option<String> {
+        let job = JobName { namespace: "ns".to_owned(), kind: kind.to_owned(), name: name.to_owned() };
+        let why = why_no_workload(&self.harness.core, &job)?;
+        Some(without_workload(("ns", kind, name), &why))
     }
 
     /// Returns what an audit finds.

@@ -76,6 +76,7 @@ mod passed_chains;
 mod past_usage_of_leaders;
 mod pending_lists;
 mod people_acting;
+mod people_connections;
 mod people_export;
 mod people_job_trees;
 mod people_lines;

@@ -2,7 +2,7 @@
 
 use crate::verdict_lines::{kueue, meta, queues, workload};
 use serde_json::{Value, json};
-use sluice::people::views::{Look, why as why_text};
+use sluice::people::views::{Look, why as why_text, workloads as workload_list};
 use sluice::reconciler::CoreSettings;
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::findings::audit;
@@ -10,6 +10,7 @@ use sluice::visibility::offline::OfflineState;
 use sluice::visibility::page::PageQuery;
 use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
 use sluice::visibility::selector::WorkloadSelector;
+use sluice::visibility::table::TableRow as _;
 use sluice::visibility::view_tables::blocked_by;
 use sluice::visibility::views::{Answer, ChangeKind, Source, SourceKind, Verdict, WorkloadView};
 use sluice::visibility::workloads::{WorkloadQuery, workloads};
@@ -377,7 +378,7 @@ fn rows_of_what_never_fits_say_what_stays() {
     assert_eq!(found["many"].reason, "TopologyPlacementFailed");
 }
 
-/// Whatever the workload asks for: its queue does not work, and no condition says so yet.
+/// Whatever the workload asks for: its queue does not work, and no condition says so yet. Lists say what they say on a page.
 #[test]
 fn rows_of_a_queue_that_is_inactive_are_stuck() {
     let mut objects = queues(&[
@@ -385,7 +386,21 @@ fn rows_of_a_queue_that_is_inactive_are_stuck() {
         ("r", 4, json!({"namespaceSelector": {"matchLabels": {"a": "b"}}})),
     ]);
     objects.extend([workload("held", "q", &[1], false), workload("kept-out", "r", &[1], false)]);
+    let own = "couldn't assign flavors to pod set set-0: insufficient unused quota for cpu in flavor f, request 3, limit 4 at ClusterQueue q";
+    objects.push(evaluated(workload("late", "q", &[3], false), "WaitingForQuota", own));
     let found = rows(&objects, "reason=stuck");
-    assert_eq!(found.keys().collect::<Vec<_>>(), ["held", "kept-out"]);
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["held", "kept-out", "late"]);
     assert_eq!((&*found["held"].reason, &*found["kept-out"].reason), ("Suspended", "Misconfigured"));
+    let wide = Look { wide: true, ..LOOK };
+    for (name, cause) in [
+        ("held", "ClusterQueue q is inactive: Can't admit new workloads: is stopped."),
+        ("kept-out", "Workload namespace doesn't match ClusterQueue selector"),
+        ("late", "ClusterQueue q is inactive: Can't admit new workloads: is stopped."),
+    ] {
+        let row = &found[name];
+        assert_eq!((row.first_blocker.as_ref(), &*row.message), (None, cause), "{name}");
+        let list = workload_list(std::slice::from_ref(row), false, wide);
+        assert!(list.contains("BLOCKED BY") && list.contains(cause), "{list}");
+        assert!(row.cells(jiff::Timestamp::UNIX_EPOCH).contains(&json!(cause)), "{name}");
+    }
 }

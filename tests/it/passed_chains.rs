@@ -239,3 +239,19 @@ fn kinds_that_cannot_be_read_end_the_search() {
     let plain = under(named(pod, "plain", ""), &set);
     assert_eq!(server.admit(pod, plain.clone(), None), Ok(plain), "it is in no queue");
 }
+
+/// A Job in a queued AppWrapper has no Workload of its own: the page about it names what is queued in its place.
+#[test]
+fn a_job_below_a_queued_object_says_what_is_above_it() {
+    let wrapper = row("workload.codeflare.dev", "AppWrapper");
+    let mut server = server(&["workload.codeflare.dev/appwrapper", "batch/job"], false);
+    submit(&mut server, wrapper, named(wrapper, "wrapped", "lq"));
+    submit(&mut server, job_row(), below(named(job_row(), "train", "lq"), wrapper, "wrapped"));
+    assert_eq!(
+        server.page_without_workload("job", "train").as_deref(),
+        Some(
+            "job/train in namespace ns has no Workload: AppWrapper wrapped, which is above it, is queued in its place."
+        )
+    );
+    assert_eq!(server.page_without_workload("appwrapper", "wrapped"), None);
+}

@@ -221,6 +221,28 @@ fn the_default_period_may_be_partial() {
     }
 }
 
+/// The history does not count what is left: a list that goes on says so, and JSON has its token and no number.
+#[test]
+fn preemptions_that_go_on_say_so() {
+    let server = PeopleServer::start();
+    let file = format!("{}/tests/dashboard/preemptions.json", env!("CARGO_MANIFEST_DIR"));
+    let mut list: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    list["metadata"] = json!({"continue": "t"});
+    list["recorded"]["complete"] = json!(true);
+    let read = list["items"].as_array().unwrap().len();
+    server.put(&format!("{VIEWS}/preemptions"), list);
+    for form in ["", " -o json", " -o csv"] {
+        let outcome = server.run("sluice", &format!("list preemption -A --limit {read}{form}"));
+        assert_eq!(outcome.code, 0, "{outcome:?}");
+        assert!(outcome.err.lines().any(|line| line == "more: --limit 0 lists all"), "{form}: {outcome:?}");
+        if form == " -o json" {
+            let printed: Value = serde_json::from_str(&outcome.out).unwrap();
+            assert_eq!(printed["metadata"]["continue"], "t", "{printed}");
+            assert_eq!(printed["metadata"].get("remainingItemCount"), None, "{printed}");
+        }
+    }
+}
+
 /// The report is as it was.
 #[test]
 fn the_report_takes_its_flags() {

@@ -82,7 +82,7 @@ fn wide(row: &WorkloadView, look: Look) -> [String; 6] {
         or_dash(&row.cluster_queue),
         or_dash(&flavors.join(",")),
         since(row.metadata.creation_timestamp, look),
-        row.first_blocker.as_ref().map_or_else(|| "-".to_owned(), blocked_by),
+        row.first_blocker.as_ref().map_or_else(|| or_dash(row.pending_message()), blocked_by),
     ]
 }
 

@@ -10,6 +10,9 @@ use crate::reconciler::ReconcileKey;
 use crate::reconciler::messages::{Effect, EventType};
 use crate::reconciler::nodes::blocked_pods;
 
+/// Reason of the event about a pod that waits because its group has all pods that it may have.
+pub(super) const EXCESS_POD_WAITS: &str = "ExcessPodWaits";
+
 /// Maximum number of pods that a warning names.
 const MAX_NAMED: usize = 3;
 
@@ -94,9 +97,9 @@ impl UnitStep<'_> {
             unit.workload.name
         );
         for member in membership.waiting.iter().filter_map(|key| unit.member(key)) {
-            if self.warnings.record(Kind::Pod, &member.key, &note) {
+            if self.warnings.record_as(Kind::Pod, &member.key, (EXCESS_POD_WAITS, &note)) {
                 let subject = (Kind::Pod, &member.key, &member.uid);
-                self.writes.emit(event(subject, EventType::Warning, "ExcessPodWaits", &note));
+                self.writes.emit(event(subject, EventType::Warning, EXCESS_POD_WAITS, &note));
             }
         }
     }
@@ -123,9 +126,9 @@ impl UnitStep<'_> {
             record.meta.key
         );
         for member in others {
-            if self.warnings.record(Kind::Pod, &member.key, &note) {
+            if self.warnings.record_as(Kind::Pod, &member.key, (EXCESS_POD_WAITS, &note)) {
                 let subject = (Kind::Pod, &member.key, &member.uid);
-                self.writes.emit(event(subject, EventType::Warning, "ExcessPodWaits", &note));
+                self.writes.emit(event(subject, EventType::Warning, EXCESS_POD_WAITS, &note));
             }
         }
     }

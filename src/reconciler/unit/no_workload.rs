@@ -2,6 +2,7 @@
 //!
 //! Invariant: what objects say now comes before what was reported once.
 
+use super::members::EXCESS_POD_WAITS;
 use super::units::Units;
 use super::without_workload::missing_class;
 use crate::api::reason::ConditionType;
@@ -31,7 +32,9 @@ impl Units<'_> {
             let unit = self.cache.unit_of_pod(key).and_then(|unit| self.load(unit));
             let Some(unit) = unit else { return self.unreadable(kind, key).or_else(reported) };
             if self.workload_of(&unit).is_some() {
-                return None;
+                // A pod that is too many waits beside the Workload of its group.
+                let waits = unit.member(key).is_some_and(|member| member.state.gated);
+                return reported().filter(|found| waits && found.reason == EXCESS_POD_WAITS);
             }
             let above = self.above_unit(&unit);
             let above = above.as_ref().map(queued_above);

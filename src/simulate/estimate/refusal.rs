@@ -11,7 +11,7 @@ pub enum Refusal {
     NeverFits,
     /// It is not pending, but this.
     NotPending(String),
-    /// It waits for a change, not for others to end, for this reason.
+    /// It waits for a change, not for others to end: its obstacle, or the reason.
     NeedsChange(String),
     /// Too many workloads are before it in its queue.
     TooManyAhead(u64),
@@ -57,7 +57,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::NeverFits => f.write_str("it can never be admitted"),
             Self::NotPending(state) => write!(f, "it is not pending ({state})"),
-            Self::NeedsChange(reason) => write!(f, "it waits for a change, not for others to end ({reason})"),
+            Self::NeedsChange(cause) => write!(f, "it waits for a change, not for others to end: {cause}"),
             Self::TooManyAhead(count) => {
                 write!(f, "{} workloads are ahead (limit {})", grouped(*count), grouped(MAX_AHEAD))
             }

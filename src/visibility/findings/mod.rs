@@ -24,6 +24,31 @@ use crate::snapshot::{AuditFacts, Snapshot};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 
+/// For which readers findings are made, and about what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// For readers of the cluster, about all objects of it.
+    Cluster,
+    /// For readers of the cluster, about what hits each namespace, in full.
+    NamespacesInFull,
+    /// For readers of namespaces, about what hits each, without what they may not see.
+    Namespaces,
+}
+
+impl Form {
+    /// All forms.
+    pub const ALL: [Self; 3] = [Self::Cluster, Self::NamespacesInFull, Self::Namespaces];
+
+    /// Returns the form for a reader who asks for a namespace, or for the cluster.
+    pub const fn of(access: &Access, namespace: Option<&str>) -> Self {
+        match (access.cluster, namespace) {
+            (true, None) => Self::Cluster,
+            (true, Some(_)) => Self::NamespacesInFull,
+            (false, _) => Self::Namespaces,
+        }
+    }
+}
+
 /// Returns the findings that the snapshot alone shows, without nodes and jobs.
 ///
 /// # Errors
@@ -45,6 +70,33 @@ pub fn audit(
     access: &Access,
     (namespace, now): (Option<&str>, Timestamp),
 ) -> Result<Vec<Finding>, ModelError> {
+    let mut found = audit_in((snapshot, facts), (access, Form::of(access, namespace)), now)?;
+    let visible = |finding: &Finding| match &*finding.metadata.namespace {
+        "" => access.cluster,
+        of_object => access.sees(of_object) && namespace.is_none_or(|namespace| namespace == of_object),
+    };
+    found.retain(visible);
+    Ok(found)
+}
+
+/// Returns the findings of a form for all of its readers, not yet those that a reader may see.
+///
+/// # Errors
+/// The lists are not complete.
+pub fn audit_for_all(
+    (snapshot, facts): (&Snapshot, &AuditFacts),
+    form: Form,
+    now: Timestamp,
+) -> Result<Vec<Finding>, ModelError> {
+    let access = Access { cluster: form != Form::Namespaces, all_namespaces: true, ..Access::default() };
+    audit_in((snapshot, Some(facts)), (&access, form), now)
+}
+
+fn audit_in(
+    (snapshot, facts): (&Snapshot, Option<&AuditFacts>),
+    (access, form): (&Access, Form),
+    now: Timestamp,
+) -> Result<Vec<Finding>, ModelError> {
     if !snapshot.synced {
         return Err(ModelError::NotSynced);
     }
@@ -54,7 +106,8 @@ pub fn audit(
         quota: PublishedQuota::of(snapshot),
         sums: QuotaSums::of(snapshot),
         rows: Rows::of(snapshot, access),
-        by_namespace: !access.cluster || namespace.is_some(),
+        by_namespace: form != Form::Cluster,
+        in_full: form != Form::Namespaces,
         now,
     };
     let mut found = Vec::new();
@@ -70,11 +123,7 @@ pub fn audit(
         audit.jobs(facts, &mut found);
         audit.idle(facts, &mut found);
     }
-    let visible = |finding: &Finding| match &*finding.metadata.namespace {
-        "" => access.cluster && namespace.is_none(),
-        of_object => access.sees(of_object) && namespace.is_none_or(|namespace| namespace == of_object),
-    };
-    found.retain(visible);
+    found.retain(|finding| !audit.by_namespace || !finding.metadata.namespace.is_empty());
     found.sort_by(|a, b| (a.check, &a.object).cmp(&(b.check, &b.object)));
     Ok(found)
 }
@@ -97,6 +146,8 @@ struct Audit<'a> {
     rows: Rows<'a>,
     /// Whether what hits workloads is said to the namespaces that it hits, rather than of objects of the cluster.
     by_namespace: bool,
+    /// Whether it is said in full: with names and amounts of the cluster, and what its administrators can do.
+    in_full: bool,
     now: Timestamp,
 }
 

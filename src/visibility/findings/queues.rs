@@ -36,7 +36,7 @@ impl Audit<'_> {
         }
     }
 
-    /// LocalQueues whose ClusterQueue admits nothing, for the readers of their namespaces.
+    /// LocalQueues whose ClusterQueue admits nothing, as what hits their namespaces.
     pub(super) fn inactive_queues(&self, found: &mut Vec<Finding>) {
         let queues = &self.snapshot.queues;
         for (key, queue) in queues.local_queues.iter().filter(|_| self.by_namespace) {
@@ -50,11 +50,26 @@ impl Audit<'_> {
                 }
                 _ => (Check::ClusterQueueInactive, "is inactive"),
             };
-            let pending = queue.pending.total();
+            let (pending, name) = (queue.pending.total(), &queue.cluster_queue);
+            let (message, correction) = if self.in_full {
+                let state = match cause(&inactive.message) {
+                    _ if &*inactive.reason == "Terminating" => why.to_owned(),
+                    cause if cause.starts_with("is ") => cause.to_owned(),
+                    cause => format!("is inactive: {cause}"),
+                };
+                (
+                    format!("its ClusterQueue {name} {state}"),
+                    format!(
+                        "kubectl describe clusterqueue {name}; start the queue, or correct what it names"
+                    ),
+                )
+            } else {
+                (format!("its ClusterQueue {name} {why}"), "ask an administrator of the cluster".to_owned())
+            };
             let said = Said {
-                message: format!("its ClusterQueue {} {why}", queue.cluster_queue),
+                message,
                 consequence: "none of its workloads is admitted",
-                correction: "ask an administrator of the cluster".to_owned(),
+                correction,
                 ..Said::default()
             };
             found.push(finding(check, ("LocalQueue", key), said.with("pending", number(pending))));

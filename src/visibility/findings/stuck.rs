@@ -134,7 +134,7 @@ impl Audit<'_> {
 
     /// The reader of the form of a namespace.
     fn tenant(&self, namespace: &str) -> Option<Access> {
-        self.by_namespace.then(|| Access::to_namespace(namespace, TenantDetail::None))
+        (!self.in_full).then(|| Access::to_namespace(namespace, TenantDetail::None))
     }
 
     fn rows_for<'t>(&'t self, tenant: Option<&'t Access>) -> Rows<'t> {
@@ -144,7 +144,7 @@ impl Audit<'_> {
     pub(super) fn stuck(&self, stuck: &Stuck<'_>, found: &mut Vec<Finding>) {
         for (((queue, local), keeps), kept) in &stuck.0 {
             let workloads = kept.classes.workloads();
-            let (check, said, part) = self.said_of((queue, local.is_some()), keeps, kept);
+            let (check, said, part) = self.said_of(queue, keeps, kept);
             let said = said.with("workloads", number(workloads));
             let object = local.clone().unwrap_or_else(|| ObjectKey::cluster(queue));
             let kind = if local.is_some() { "LocalQueue" } else { "ClusterQueue" };
@@ -156,12 +156,8 @@ impl Audit<'_> {
     }
 
     /// What is said of workloads, with the part of the name that tells it from others about the same queue.
-    fn said_of(
-        &self,
-        (queue, is_tenant): (&Arc<str>, bool),
-        keeps: &Keeps,
-        kept: &Kept<'_>,
-    ) -> (Check, Said, String) {
+    fn said_of(&self, queue: &Arc<str>, keeps: &Keeps, kept: &Kept<'_>) -> (Check, Said, String) {
+        let is_tenant = !self.in_full;
         let workloads = kept.classes.workloads();
         let subject = counted(workloads, "workload");
         let administrator = || "ask an administrator of the cluster".to_owned();
@@ -180,7 +176,7 @@ impl Audit<'_> {
         };
         match keeps {
             Keeps::Quota(fr) => {
-                let said = never(self.too_much((queue, is_tenant), fr, kept), remedy);
+                let said = never(self.too_much(queue, fr, kept), remedy);
                 let view = |amount: Amount| self.sums.view(self.snapshot, fr, amount.to_i128());
                 let said = said.with("least", view(kept.least)).with("most", view(kept.most));
                 let most = self.quota.headroom(&node, fr).0.potential.max(0);
@@ -252,18 +248,13 @@ impl Audit<'_> {
     }
 
     /// `3 workloads request 3 to 8 cpu, at most 2`.
-    fn too_much(
-        &self,
-        (queue, is_tenant): (&Arc<str>, bool),
-        fr: &FlavorResource,
-        kept: &Kept<'_>,
-    ) -> String {
+    fn too_much(&self, queue: &Arc<str>, fr: &FlavorResource, kept: &Kept<'_>) -> String {
         let workloads = kept.classes.workloads();
         let view = |amount: i128| self.sums.view(self.snapshot, fr, amount).value;
         let (least, most) = (view(kept.least.to_i128()), view(kept.most.to_i128()));
         let range = if least == most { most } else { format!("{least} to {most}") };
         let subject = format!("{} {}", counted(workloads, "workload"), verb(workloads, "request"));
-        if is_tenant {
+        if !self.in_full {
             return format!(
                 "{subject} {range} {} in {}: more than the queue can have",
                 word(&fr.resource),

@@ -50,7 +50,7 @@ impl Audit<'_> {
             found.push(self.missing_queue(queue, classes));
         }
         for ((check, namespace), workloads) in &collected.late_checks {
-            found.push(late_check((check, namespace), *workloads));
+            found.push(self.late_check((check, namespace), *workloads));
         }
         if let Some(facts) = self.facts.filter(|facts| facts.knows_nodes) {
             self.too_large_pods(facts, &collected, found);
@@ -216,23 +216,28 @@ impl Audit<'_> {
             ));
         }
     }
-}
 
-/// A check that is pending for too long, of the cluster or of a namespace.
-fn late_check((check, namespace): (&str, &str), workloads: usize) -> Finding {
-    let late = format!("pending for more than an hour on {}", counted(workloads, "workload"));
-    let said = Said { consequence: "they keep their quota and do not run", ..Said::default() };
-    let said = said.with("workloads", number(workloads));
-    if namespace.is_empty() {
-        let correction = format!("kubectl describe admissioncheck {check}");
-        let said = Said { message: format!("it has been {late}"), correction, ..said };
-        let mut found = finding(Check::CheckUnanswered, ("AdmissionCheck", &ObjectKey::cluster(check)), said);
-        found.metadata.name.push_str(".late");
-        return found;
+    /// A check that is pending for too long, of the cluster or of a namespace.
+    fn late_check(&self, (check, namespace): (&str, &str), workloads: usize) -> Finding {
+        let late = format!("pending for more than an hour on {}", counted(workloads, "workload"));
+        let correction = if self.in_full {
+            format!("kubectl describe admissioncheck {check}")
+        } else {
+            "ask an administrator of the cluster".to_owned()
+        };
+        let said =
+            Said { consequence: "they keep their quota and do not run", correction, ..Said::default() };
+        let said = said.with("workloads", number(workloads));
+        if namespace.is_empty() {
+            let said = Said { message: format!("it has been {late}"), ..said };
+            let mut found =
+                finding(Check::CheckUnanswered, ("AdmissionCheck", &ObjectKey::cluster(check)), said);
+            found.metadata.name.push_str(".late");
+            return found;
+        }
+        let said = Said { message: format!("AdmissionCheck {check} has been {late}"), ..said };
+        finding_in_namespace(Check::CheckUnanswered, (namespace, check), said)
     }
-    let correction = "ask an administrator of the cluster".to_owned();
-    let said = Said { message: format!("AdmissionCheck {check} has been {late}"), correction, ..said };
-    finding_in_namespace(Check::CheckUnanswered, (namespace, check), said)
 }
 
 /// Says which request no node holds: alone, or beside the devices that the pod asks for.

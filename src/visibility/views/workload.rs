@@ -56,6 +56,13 @@ pub struct WorkloadView {
     pub first_blocker: Option<BlockerView>,
 }
 
+impl WorkloadView {
+    /// Returns what a pending one waits for where no blocker says it: the message of its state.
+    pub fn pending_message(&self) -> &str {
+        if self.state == WorkloadState::Pending { &self.message } else { "" }
+    }
+}
+
 /// The job of a Workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

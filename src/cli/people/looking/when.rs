@@ -13,7 +13,6 @@ use crate::cli::people::connection::Session;
 use crate::cli::people::here::simulated::{self, SimulatedObjects};
 use crate::simulate::estimate::run_times::ENOUGH;
 use crate::simulate::estimate::{AdmissionRange, MAX_AHEAD, RecordedRun, Refusal, TIME_LIMIT, estimate};
-use crate::visibility::selector::needs_change;
 use crate::visibility::views::{Estimate, EstimatedRange, Verdict};
 
 /// Returns when a workload may be admitted, or why that is not known. `verdict` is the answer about it.
@@ -65,8 +64,9 @@ fn refused_at_once(verdict: &Verdict) -> Option<Refusal> {
     if verdict.never_fits {
         return Some(Refusal::NeverFits);
     }
-    if needs_change(&row.reason) {
-        return Some(Refusal::NeedsChange(row.reason.clone()));
+    if row.stuck {
+        let cause = if verdict.obstacle.is_empty() { &row.reason } else { &verdict.obstacle };
+        return Some(Refusal::NeedsChange(cause.clone()));
     }
     let position = row.position.as_ref().map(|position| position.cluster_queue.saturating_sub(1));
     let ahead = verdict.ahead.as_ref().map(|ahead| ahead.count).max(position)?;
@@ -139,10 +139,19 @@ mod tests {
             (json!({"state": "Evicted", "neverFits": true}), Some("it is not pending (Evicted)")),
             (json!({"neverFits": true, "reason": "ExceedsMaxQuota"}), Some("it can never be admitted")),
             (
-                json!({"reason": "Deactivated"}),
-                Some("it waits for a change, not for others to end (Deactivated)"),
+                json!({"reason": "Deactivated", "stuck": true}),
+                Some("it waits for a change, not for others to end: Deactivated"),
+            ),
+            // Quota is free, and yet it never starts: the head before it is too large.
+            (
+                json!({"reason": "WaitingForQuota", "stuck": true, "obstacle": "Behind ns/head, which can never be admitted"}),
+                Some(
+                    "it waits for a change, not for others to end: Behind ns/head, which can never be admitted",
+                ),
             ),
             (json!({"reason": "WaitingForQuota"}), None),
+            // What a condition says is no obstacle where the verdict has none.
+            (json!({"reason": "NoMatchingFlavor"}), None),
             (json!({"position": position(2_001)}), None),
             (json!({"position": position(12_401)}), Some("12,400 workloads are ahead (limit 2,000)")),
             (

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use super::{Asked, Refused};
 use crate::snapshot::{AuditFacts, JobName, NoWorkload, Snapshot};
 use crate::visibility::access::Access;
-use crate::visibility::findings;
+use crate::visibility::findings::{self, Form};
 use crate::visibility::page::ModelError;
 use crate::visibility::views::{Finding, FindingCounts, ViewList};
 
@@ -42,12 +42,12 @@ pub struct Audit {
 /// An audit, and when it was made.
 type Kept = Option<(Instant, Audit)>;
 
-/// The last audits: for readers of the cluster, and for others.
+/// The last audits, one of each form.
 pub struct AuditCache {
     core: Arc<dyn AskAudit>,
     /// The time that waits count to, if it is not now: that of a dump.
     as_of: Option<Timestamp>,
-    kept: Mutex<[Kept; 2]>,
+    kept: Mutex<[Kept; Form::ALL.len()]>,
 }
 
 impl AuditCache {
@@ -62,14 +62,14 @@ impl AuditCache {
         Self { as_of: time, ..self }
     }
 
-    /// Returns the findings for readers of the cluster, or for those of namespaces, not yet those that the reader may see.
+    /// Returns the findings of a form, not yet those that the reader may see.
     ///
     /// # Errors
     /// The lists are not complete, or too many questions wait.
-    pub async fn get(&self, snapshot: &Arc<Snapshot>, sees_cluster: bool) -> Result<Audit, ModelError> {
+    pub async fn get(&self, snapshot: &Arc<Snapshot>, form: Form) -> Result<Audit, ModelError> {
         let mut kept = self.kept.lock().await;
-        let [cluster, others] = &mut *kept;
-        let slot = if sees_cluster { cluster } else { others };
+        let slot = Form::ALL.into_iter().zip(&mut *kept).find(|(of, _)| *of == form);
+        let (_, slot) = slot.ok_or(ModelError::Unavailable)?;
         if let Some((_, audit)) = slot.as_ref().filter(|(made, _)| made.elapsed() < FINDINGS_TTL) {
             return Ok(audit.clone());
         }
@@ -78,10 +78,9 @@ impl AuditCache {
         }
         let facts = self.core.audit_facts().await.ok_or(ModelError::TooMany)?;
         let (snapshot, checked_at) = (Arc::clone(snapshot), self.as_of.unwrap_or_else(Timestamp::now));
-        let access = Access { cluster: sees_cluster, all_namespaces: true, ..Access::default() };
         // It passes over all workloads.
         let found = tokio::task::spawn_blocking(move || {
-            findings::audit((&snapshot, Some(&facts)), &access, (None, checked_at))
+            findings::audit_for_all((&snapshot, &facts), form, checked_at)
         });
         let found = found.await.map_err(|_| ModelError::Unavailable)??;
         let audit = Audit { checked_at, findings: found.into() };
@@ -96,7 +95,7 @@ impl AuditCache {
 
     /// Counts the findings of the cluster.
     pub async fn counts(&self, snapshot: &Arc<Snapshot>) -> Option<FindingCounts> {
-        let audit = self.get(snapshot, true).await.ok()?;
+        let audit = self.get(snapshot, Form::Cluster).await.ok()?;
         Some(findings::count(&audit.findings))
     }
 }
@@ -105,9 +104,8 @@ impl Asked {
     /// Answers with the findings about objects that the user may see.
     pub(super) async fn findings(&self, access: &Access) -> Result<Response, Refused> {
         let (namespace, page) = (&self.request.target.namespace, self.page()?);
-        // What is said of objects of the cluster has another form for a namespace.
-        let of_cluster = access.cluster && namespace.is_empty();
-        let audit = self.audits.get(&self.snapshot, of_cluster).await;
+        let form = Form::of(access, Some(namespace.as_str()).filter(|namespace| !namespace.is_empty()));
+        let audit = self.audits.get(&self.snapshot, form).await;
         let audit = audit.map_err(|error| self.refuse(&error))?;
         let all = audit.findings.iter().filter(|finding| {
             let of_object = &finding.metadata.namespace;
