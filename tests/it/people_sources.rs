@@ -120,7 +120,7 @@ fn a_dump_answers_every_verb_that_looks() {
         (
             "list workload --status pending -o csv --no-headers",
             0,
-            &["job-second-2,Pending,65m,1,0,4 cpu,WaitingForQuota,job/second,main,nlp,-,65m,-"],
+            &["job-second-2,Pending,65m,1,0,4 cpu,WaitingForQuota,job/second,main,nlp,-,65m,WaitingForQuota"],
         ),
         (
             "list clusterqueue",
