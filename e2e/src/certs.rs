@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P521_SHA512,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -56,7 +56,7 @@ impl CertificateAuthority {
         self.sign(&params)
     }
 
-    /// Like `server`, valid for `time` starting `from` seconds from now (negative: in the past).
+    /// Like `server`, with a key on P-521, valid for `time` starting `from` seconds from now (negative: in the past).
     pub fn server_with_validity(
         &self,
         name: &str,
@@ -70,7 +70,7 @@ impl CertificateAuthority {
         let from = u64::try_from(jiff::Timestamp::now().as_second().saturating_add(from))?;
         params.not_before = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(from);
         params.not_after = params.not_before + time;
-        self.sign(&params)
+        self.sign_key(&params, &KeyPair::generate_for(&PKCS_ECDSA_P521_SHA512)?)
     }
 
     /// Issues a client certificate for a user and an optional group.
@@ -82,8 +82,11 @@ impl CertificateAuthority {
     }
 
     fn sign(&self, params: &CertificateParams) -> Result<PemPair> {
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &self.issuer)?;
+        self.sign_key(params, &KeyPair::generate()?)
+    }
+
+    fn sign_key(&self, params: &CertificateParams, key: &KeyPair) -> Result<PemPair> {
+        let certificate = params.signed_by(key, &self.issuer)?;
         Ok(PemPair { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 }

@@ -9,10 +9,10 @@ use crate::digest;
 use crate::image::Image;
 use crate::source::{Source, VERSION};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -81,7 +81,7 @@ impl SigningKey {
             tag => bail!("{tag} in place of PRIVATE KEY (PKCS #8)"),
         }
         let random = SystemRandom::new();
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, pem.contents(), &random)
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, pem.contents())
             .map_err(|error| anyhow!("no ECDSA key on the curve P-256: {error}"))?;
         Ok(Self { pair, random })
     }

@@ -175,10 +175,10 @@ mod tests {
     use super::*;
     use crate::command;
     use crate::libraries::Architecture;
+    use aws_lc_rs::rand::SystemRandom;
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD as BASE64;
-    use ring::rand::SystemRandom;
-    use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
     use serde_json::{Value, json};
     use std::process::Command;
 

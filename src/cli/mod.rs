@@ -51,6 +51,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::kube::cryptography;
 use crate::metrics::build;
 use names::Grammar;
 
@@ -91,10 +92,7 @@ enum Command {
 /// Runs the program.
 pub fn main() -> ExitCode {
     // Must come first: the TLS stack reads the provider at its first use, and panics if it is missing.
-    if rustls::crypto::ring::default_provider().install_default().is_err() {
-        print_error(&"a cryptography provider is installed already");
-        return ExitCode::FAILURE;
-    }
+    cryptography::install();
     let args: Vec<OsString> = std::env::args_os().collect();
     let grammar = Grammar::of(args.first().map(OsString::as_os_str));
     match grammar {

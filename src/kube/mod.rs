@@ -7,6 +7,7 @@
 mod certificate_folder;
 pub mod certificates;
 pub mod client;
+pub mod cryptography;
 pub mod definition_check;
 pub mod event_queue;
 pub mod events;

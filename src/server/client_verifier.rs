@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -19,6 +18,8 @@ use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
 };
 use x509_parser::extensions::GeneralName;
+
+use crate::kube::cryptography;
 
 /// Time between two reads of the file. Mounted volumes change by renaming, so the content is compared.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -125,7 +126,7 @@ fn load_trusted(path: &Path, text: Vec<u8>) -> Result<TrustedCas, ClientCaError>
     if roots.is_empty() {
         return Err(invalid("it holds no certificate in PEM".to_owned()));
     }
-    let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
+    let provider = Arc::new(cryptography::provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
     Ok(TrustedCas { text, verifier: verifier.map_err(|error| invalid(error.to_string()))? })
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
@@ -15,6 +15,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureSc
 
 use crate::api::config::Tls;
 use crate::kube::certificates::ServingCertificate;
+use crate::kube::cryptography;
 
 /// Resolves the current serving certificate.
 struct CurrentCertificate(Arc<ServingCertificate>);
@@ -83,7 +84,7 @@ pub fn server_config_with_any_client(
     serving: Arc<ServingCertificate>,
     options: Option<&Tls>,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let algorithms = ring::default_provider().signature_verification_algorithms;
+    let algorithms = cryptography::provider().signature_verification_algorithms;
     server_config_with_clients(serving, options, Some(Arc::new(AnyClient(algorithms))))
 }
 
@@ -135,7 +136,7 @@ impl ClientCertVerifier for AnyClient {
 
 /// Restricts suites and curves to the configured ones. TLS 1.3 suites are always allowed; curves keep the configured order.
 fn crypto_provider(options: &Tls) -> CryptoProvider {
-    let mut provider = ring::default_provider();
+    let mut provider = cryptography::provider();
     provider.cipher_suites.retain(|suite| {
         let name = suite.suite().as_str();
         suite.tls13().is_some() || name.is_some_and(|name| options.allows_suite(name))

@@ -1,7 +1,9 @@
-//! Clients of TLS servers, with certificates of an authority of their own.
+//! Clients of TLS servers, with certificates of an authority of their own. Their keys are on P-521, as some distributions of Kubernetes
+//! and issuers of cert-manager have them; those that the program makes itself are on P-256.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    PKCS_ECDSA_P521_SHA512,
 };
 use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject;
@@ -11,6 +13,10 @@ use rustls::{ClientConfig, ConfigBuilder};
 /// Certificate and key of a client, in PEM.
 pub(crate) type Identity = (String, String);
 
+fn new_key() -> KeyPair {
+    KeyPair::generate_for(&PKCS_ECDSA_P521_SHA512).unwrap()
+}
+
 /// An authority that issues certificates of clients.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -19,7 +25,7 @@ impl Authority {
         let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
+        Self(CertifiedIssuer::self_signed(params, new_key()).unwrap())
     }
 
     pub(crate) fn pem(&self) -> String {
@@ -31,7 +37,7 @@ impl Authority {
         let mut params = CertificateParams::new(names).unwrap();
         params.distinguished_name.push(DnType::CommonName, common);
         params.extended_key_usages = vec![usage];
-        let key = KeyPair::generate().unwrap();
+        let key = new_key();
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
 

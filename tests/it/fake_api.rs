@@ -60,7 +60,7 @@ impl FakeApi {
 
     /// Serves on a free port. Returns clients for it.
     pub(crate) async fn clients(&self) -> Clients {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        sluice::kube::cryptography::install();
         let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", socket.local_addr().unwrap());
         let router = Router::new().fallback(handle).with_state(self.clone());

@@ -26,7 +26,7 @@ struct TlsServer {
 
 impl TlsServer {
     fn new(verifier: Option<Arc<WebhookClientVerifier>>) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        sluice::kube::cryptography::install();
         let (now, serving) = (Timestamp::now(), Arc::new(ServingCertificate::default()));
         let authority = pki::new_ca(now, YEAR).unwrap();
         let names = ["svc.ns.svc".to_owned()];

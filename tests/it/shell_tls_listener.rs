@@ -1,8 +1,10 @@
 //! The TLS listener on loopback: certificates replaced under connections, limits, slow clients, drain.
 #![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
+use crate::client_certificates::Authority;
 use axum::Router;
 use jiff::Timestamp;
+use rcgen::ExtendedKeyUsagePurpose;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::{TLS12, TLS13};
@@ -10,6 +12,7 @@ use rustls::{CipherSuite, ClientConfig, NamedGroup, RootCertStore, SupportedProt
 use serde_json::json;
 use sluice::api::config::Tls;
 use sluice::kube::certificates::ServingCertificate;
+use sluice::kube::cryptography;
 use sluice::kube::pki::{self, PemPair};
 use sluice::metrics::counters::ReviewMetrics;
 use sluice::server::listener::{Listener, ListenerLimits, ListenerStop};
@@ -24,11 +27,6 @@ use tokio::sync::watch;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 const YEAR: Duration = Duration::from_hours(365 * 24);
-
-fn install_crypto_provider() {
-    // Another test may have installed it already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-}
 
 fn authority() -> PemPair {
     pki::new_ca(Timestamp::now(), YEAR).unwrap()
@@ -47,7 +45,7 @@ fn store_leaf(serving: &ServingCertificate, authority: &PemPair) {
 
 /// A CA, and a serving certificate that it issued.
 fn ca_and_serving_certificate() -> (PemPair, Arc<ServingCertificate>) {
-    install_crypto_provider();
+    cryptography::install();
     let (authority, serving) = (authority(), Arc::new(ServingCertificate::default()));
     store_leaf(&serving, &authority);
     (authority, serving)
@@ -67,7 +65,7 @@ async fn serve_with(
     limits: ListenerLimits,
     options: Option<&Tls>,
 ) -> (SocketAddr, watch::Sender<bool>, tokio::task::JoinHandle<()>) {
-    install_crypto_provider();
+    cryptography::install();
     let (stop, stopped) = watch::channel(false);
     let config = tls::server_config(Arc::clone(serving), options).unwrap();
     let listener = Listener::bind("test", vec!["127.0.0.1:0".parse().unwrap()], Some(config), router, limits)
@@ -129,7 +127,7 @@ fn echo_router() -> Router {
 
 #[tokio::test]
 async fn certificate_is_replaced_without_new_listener() {
-    install_crypto_provider();
+    cryptography::install();
     let (old, new) = (authority(), authority());
     let serving = Arc::new(ServingCertificate::default());
     let (address, _stop, _task) = serve(echo_router(), &serving, ListenerLimits::default()).await;
@@ -172,6 +170,30 @@ async fn tls_options_follow_configuration() {
         serve_with(echo_router(), &serving, ListenerLimits::default(), Some(&foreign)).await;
     assert!(connect_by(address, &[&authority], &[&TLS12]).await.is_err(), "the certificate is ECDSA");
     assert!(connect_by(address, &[&authority], &[&TLS13]).await.is_ok());
+}
+
+/// cert-manager issues them with `size: 521`.
+#[tokio::test]
+async fn keys_on_p521_are_served() {
+    cryptography::install();
+    let authority = Authority::new("issuer");
+    let names = ["svc.ns.svc", "127.0.0.1"];
+    let (certificate, key) = authority.client("webhooks", &names, ExtendedKeyUsagePurpose::ServerAuth);
+    let issuer = PemPair { certificate: authority.pem(), key: String::new() };
+    let loaded = pki::load(
+        certificate.as_bytes(),
+        key.as_bytes(),
+        Some(issuer.certificate.as_bytes()),
+        &names.map(str::to_owned),
+        Timestamp::now(),
+    )
+    .unwrap();
+    let serving = Arc::new(ServingCertificate::default());
+    serving.store(loaded.key);
+    let (address, _stop, _task) = serve(echo_router(), &serving, ListenerLimits::default()).await;
+    for version in [&TLS12, &TLS13] {
+        connect_by(address, &[&issuer], &[version]).await.unwrap();
+    }
 }
 
 /// The answer to a conversion is not that of an admission, and may be large.

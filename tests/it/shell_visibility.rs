@@ -100,7 +100,7 @@ impl Server {
 
     /// Starts a server of these groups, with a private path.
     pub(crate) async fn start_with(groups: Box<MakeGroups>, private: Box<MakePrivatePath>) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        sluice::kube::cryptography::install();
         let (now, serving) = (Timestamp::now(), Arc::new(ServingCertificate::default()));
         let ca = pki::new_ca(now, YEAR).unwrap();
         let leaf = pki::new_leaf(&ca, Timestamp::MAX, &[HOST.to_owned()], now, YEAR / 2).unwrap();

@@ -194,7 +194,7 @@ impl Server {
         let pair = CertificateAuthority::new("dashboard")?.server("dashboard", &["127.0.0.1"])?;
         let certificate = CertificateDer::from_pem_slice(pair.certificate.as_bytes())?;
         let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(sluice::kube::cryptography::provider());
         let tls = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let mut tls = tls.with_no_client_auth().with_single_cert(vec![certificate], key)?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

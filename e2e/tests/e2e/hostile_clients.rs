@@ -253,7 +253,7 @@ async fn open_connection_floods(cluster: &Cluster) -> Result<()> {
 /// Bodies that expand in memory, forty large reviews at a time, and thousands of silent connections: valid clients are
 /// answered on every port throughout, the lease keeps its holder, and memory stays within its limit.
 pub(crate) async fn good_clients_are_still_answered(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    sluice::kube::cryptography::install();
     rlimit::increase_nofile_limit(u64::MAX)?;
     let cgroup = Cgroup::with_memory(MEMORY_LIMIT);
     let program = write_launcher(cluster.plane.folder(), cgroup.as_ref())?;

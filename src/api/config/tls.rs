@@ -23,8 +23,12 @@ const SUITE_ALIASES: [(&str, &str); 2] = [
     ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"),
 ];
 /// Curves: Go's name, number, and standard name.
-const CURVES: [(&str, u64, &str); 3] =
-    [("CurveP256", 23, "secp256r1"), ("CurveP384", 24, "secp384r1"), ("X25519", 29, "X25519")];
+const CURVES: [(&str, u64, &str); 4] = [
+    ("CurveP256", 23, "secp256r1"),
+    ("CurveP384", 24, "secp384r1"),
+    ("X25519", 29, "X25519"),
+    ("X25519MLKEM768", 4588, "X25519MLKEM768"),
+];
 
 impl Tls {
     /// Returns whether TLS 1.2 is refused.

@@ -270,7 +270,7 @@ async fn preview_writes_nothing_and_says_what_depends_on_the_command() {
 #[tokio::test]
 async fn a_wrong_cluster_is_named() {
     // The first client of a process needs it; another test may have installed it.
-    let _ = rustls::crypto::ring::default_provider().install_default();
+    crate::kube::cryptography::install();
     let folder = std::env::temp_dir().join(format!("sluice-migrate-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("kubeconfig");

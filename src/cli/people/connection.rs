@@ -369,7 +369,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_alone_is_enough() {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        crate::kube::cryptography::install();
         let line = "p --kubeconfig /nonexistent -s 127.0.0.1:1 --namespace=";
         let session = Line::parse_from(line.split(' ')).connection.connect().await.unwrap();
         assert_eq!(session.namespace, "default");

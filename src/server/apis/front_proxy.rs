@@ -13,7 +13,6 @@ use ::kube::{Api, Client};
 use arc_swap::ArcSwapOption;
 use http::HeaderMap;
 use rustls::RootCertStore;
-use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
@@ -22,6 +21,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+use crate::kube::cryptography;
 use crate::kube::rbac_check::FRONT_PROXY_CONFIG_MAP as CONFIG_MAP;
 use crate::kube::watch::{WatchSettings, watch_object};
 use crate::server::tls::PeerCertificates;
@@ -150,7 +150,7 @@ impl Trust {
             return Err(format!("{authority}: it has no certificate"));
         }
         let verifier =
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider()));
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(cryptography::provider()));
         let headers = UserHeaders {
             user: list("requestheader-username-headers")?,
             uid: list("requestheader-uid-headers")?,
