@@ -48,7 +48,8 @@ impl InstalledManifests {
         let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
         definitions::job_kinds(&kubectl, &objects).await?;
         let webhook_port = free_ports(1)?.first().copied().context("no port")?;
-        install::install(&kubectl, &objects, webhook_port).await?;
+        let manifests = install::manifests(&kubectl)?;
+        install::install_all(&kubectl, &objects, webhook_port, manifests.clone()).await?;
         let mut site = Self {
             plane,
             kubectl,
@@ -57,7 +58,7 @@ impl InstalledManifests {
             installed: BTreeMap::new(),
             last: Value::Null,
         };
-        site.installed = site.applied(&install::manifests(&site.kubectl)?);
+        site.installed = site.applied(&manifests);
         Ok(site)
     }
 
