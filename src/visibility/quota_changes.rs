@@ -79,7 +79,7 @@ impl Asked<'_> {
             let (claim, numbers) = self.raised_limit(&node, need, available);
             let Some((above, left)) = bound.next() else {
                 let before = self.taken_before(&node, need, available);
-                let detail = format!("{before}{claim} would be enough{}", rooms(explanation, need));
+                let detail = format!("{before}{claim} would be enough{}", rooms(explanation));
                 return vec![ChangeOption { kind: ChangeKind::Quota, possible: true, detail, numbers }];
             };
             let left = amount_view(&self.quota().facts.units, &self.queue, &need.fr, left.max(0));
@@ -106,7 +106,7 @@ impl Asked<'_> {
             "a nominal quota of {} at {} would be enough{ahead}{}",
             words.join(" and of "),
             self.queue,
-            rooms(explanation, first)
+            rooms(explanation)
         );
         let numbers = numbers(raised(first), amount_view(units, &self.queue, &first.fr, first.lacks()));
         Some(ChangeOption { kind: ChangeKind::Quota, possible: true, detail, numbers })
@@ -168,9 +168,13 @@ impl Asked<'_> {
     }
 }
 
-fn rooms(explanation: &Explanation, need: &QuotaNeed) -> String {
-    let room = || format!(", if nodes of {} have room", need.fr.flavor);
-    if explanation.has_topology { room() } else { String::new() }
+fn rooms(explanation: &Explanation) -> String {
+    let flavors = &explanation.flavors_with_nodes;
+    if flavors.is_empty() {
+        String::new()
+    } else {
+        format!(", if nodes of {} have room", flavors.join(" and of "))
+    }
 }
 
 fn numbers(value: AmountView, missing: AmountView) -> BTreeMap<String, OptionNumber> {

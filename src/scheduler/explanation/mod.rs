@@ -14,7 +14,7 @@ use crate::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
 use crate::queue::{Alone, Blocker, BlockerKind, PodSet, Workload};
 use crate::quota::{FlavorResource, FlavorResourceId, NodeId, NodeRef, UsageLayer};
 use crate::resources::Amount;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Most assignments that are computed for one question.
@@ -40,8 +40,8 @@ pub struct Explanation {
     /// Number of workloads with quota that use what it lacks: below the node of the first blocker that others cause, or, behind a head,
     /// in its ClusterQueue.
     pub users: usize,
-    /// Whether the flavor of that blocker has a topology, so that its nodes need the room, too.
-    pub has_topology: bool,
+    /// Flavors that it would get and that have a topology: their nodes need the room, too.
+    pub flavors_with_nodes: Vec<Arc<str>>,
     /// What it could preempt of the flavor-resources that are in use.
     pub preemption: Option<PreemptionChances>,
     /// The greatest number of its pods that would be admitted now, if that is fewer than all and not 0.
@@ -173,8 +173,12 @@ impl Engine {
             let own = NodeRef::ClusterQueue(Arc::clone(&workload.cluster_queue));
             explanation.users = self.users(Some(&own), &need.fr);
         }
-        explanation.has_topology = self.settings.gates.topology
-            && explanation.needs.iter().any(|need| self.config.has_topology(&need.fr.flavor));
+        if self.settings.gates.topology {
+            let flavors = explanation.needs.iter().map(|need| &need.fr.flavor);
+            let placed: BTreeSet<&Arc<str>> =
+                flavors.filter(|flavor| self.config.has_topology(flavor)).collect();
+            explanation.flavors_with_nodes = placed.into_iter().cloned().collect();
+        }
         if !explanation.blockers.is_empty() {
             explanation.smaller = self.smaller_fit(&workload, &mut question);
         }
