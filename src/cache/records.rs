@@ -261,6 +261,17 @@ impl WorkloadRecord {
         self
     }
 
+    /// Returns whether it was made for objects that existed then: the label with the UID of a job says so, or that the Workload of a
+    /// group, which gets quota when its pods exist, holds some, and has the finalizer with which such Workloads are made.
+    pub(crate) fn is_made_for_objects(&self) -> bool {
+        let of_pods = || {
+            self.annotations.is_pod_group
+                && self.meta.has_finalizer()
+                && reservation::holds_quota(&self.status)
+        };
+        self.job_uid.is_some() || of_pods()
+    }
+
     /// Returns its labels, all of them.
     pub(crate) fn all_labels(&self) -> Labels {
         let uid = self.job_uid.iter().map(|uid| (names::JOB_UID_LABEL.to_owned(), uid.to_string()));

@@ -19,7 +19,7 @@ pub struct WorkloadInput<'a> {
     pub deleting: bool,
     /// Whether the Workload carries the finalizer of this manager.
     pub has_finalizer: bool,
-    /// Whether the Workload was created for a job (label with the UID of the job).
+    /// Whether the Workload was created for a job, or for the pods of a group.
     pub made_for_job: bool,
     /// Whether the Workload is a slice of an elastic job.
     pub is_slice: bool,

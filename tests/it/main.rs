@@ -57,6 +57,7 @@ mod kueuectl;
 mod kustomize_output;
 mod laws;
 mod layering;
+mod left_workloads;
 mod local_shares;
 mod lost_pods;
 mod lost_workloads;

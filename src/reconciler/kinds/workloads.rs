@@ -180,6 +180,9 @@ impl KindRules for JobKind {
             follow_move(core, &view.uid);
             core.snapshot_builder.remove_job(*self, &view);
             core.mark_workloads_of_job(*self, &view);
+            // They may have lost their owner before, while it still existed.
+            let of_replicas = core.units().workloads_of_replicas(*self, &view);
+            core.mark_workloads(of_replicas);
             let above = core.units().steps_above(&view);
             core.work_queue.add_all(above);
             let siblings = core.units().steps_of_siblings(*self, &view);

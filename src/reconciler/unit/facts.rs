@@ -38,9 +38,12 @@ impl<'a> UnitFacts<'a> {
             let readiness = pods_ready::Readiness::NoPods;
             let moved_to = self.units.moved_to(record, None);
             let without_pods = JobFacts { stopped: true, hold, readiness, moved_to, ..JobFacts::default() };
-            let known = without_pods.hold != Hold::Unknown;
-            let gone = WorkloadOwner::Missing { runs: false };
-            return if known { WorkloadOwner::Job(without_pods) } else { gone };
+            if without_pods.hold != Hold::Unknown {
+                return WorkloadOwner::Job(without_pods);
+            }
+            if !self.units.is_left_without_objects(record) {
+                return WorkloadOwner::Missing { runs: false };
+            }
         }
         let Some(owner) = &record.owner else {
             return self.former_job(record, now).map_or(WorkloadOwner::None, WorkloadOwner::Job);

@@ -13,7 +13,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::cache::{JobId, Kind};
 use crate::frameworks::{
     Component, JobKind, JobView, OwnedPod, Role, UnitKey, belongs_to_other_framework, owner_annotations,
-    owner_reference,
+    owner_reference, replica_workload_key,
 };
 use crate::lifecycle::facts::Hold;
 use crate::lifecycle::{backoff, conditions, reservation};
@@ -65,6 +65,13 @@ impl<'a> Units<'a> {
         let missing = (0..set.status.replicas).filter(|index| !known.contains_key(index));
         let changed = known.iter().filter(|(_, differs)| **differs).map(|(index, _)| *index);
         missing.chain(changed).map(|index| UnitKey::of_replica(kind, key.clone(), index)).collect()
+    }
+
+    /// Returns the Workloads of the replicas of a job, whatever owns them.
+    pub(crate) fn workloads_of_replicas(self, kind: JobKind, set: &JobView) -> Vec<ObjectKey> {
+        let replicas = if kind.has_replicas() { set.status.replicas } else { 0 };
+        let keys = (0..replicas).map(|index| replica_workload_key(&kind, set, index));
+        keys.filter(|key| self.cache.workload(key).is_some()).collect()
     }
 
     /// Returns the steps that may be due after a change of these jobs.

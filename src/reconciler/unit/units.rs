@@ -8,7 +8,7 @@
 use super::LoadedUnit;
 use super::slices::Slices;
 use crate::api::reason::ConditionType;
-use crate::api::{ObjectKey, names};
+use crate::api::{ObjectKey, OwnerRecord, names};
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{Cache, JobId, Kind};
 use crate::frameworks::{
@@ -91,7 +91,12 @@ impl<'a> Units<'a> {
     fn workloads_of(self, unit: &LoadedUnit<'_>) -> Vec<&'a Arc<WorkloadRecord>> {
         let named = self.cache.workload(&unit.workload);
         if unit.view.options.prebuilt_workload.is_some() || unit.key.is_pod_group() {
-            return named.filter(|record| self.belongs(unit, record)).into_iter().collect();
+            // One that has lost all pods of a group ended with them: new pods of the name get another one.
+            let prebuilt = unit.view.options.prebuilt_workload.is_some();
+            let is_own = |record: &&Arc<WorkloadRecord>| {
+                self.belongs(unit, record) && (prebuilt || !has_lost_its_owner(record))
+            };
+            return named.filter(is_own).into_iter().collect();
         }
         // The name says that a Workload was made for the job, and is not hashed once more.
         let is_own = |record: &&Arc<WorkloadRecord>| unit.owner.is_some() || self.belongs(unit, record);
@@ -158,6 +163,19 @@ impl<'a> Units<'a> {
                 !ends && self.manages_job(id.0, view) && self.highest_above(id.0, view).is_none()
             }),
         })
+    }
+
+    /// Returns whether the objects that the Workload of a group was made for are gone, or go, and neither the garbage collector nor an
+    /// object ends it: they were deleted without their dependents, so that nothing refers to them. Such a Workload would hold its quota
+    /// for ever.
+    pub(super) fn is_left_without_objects(self, record: &WorkloadRecord) -> bool {
+        let is_known = |owner: &Arc<OwnerRecord>| framework(owner.group(), &owner.kind).is_some();
+        let mut owners = record.owner.iter().chain(record.other_owners.iter());
+        let set = self.cache.unit_of_own_workload(&record.meta.key);
+        let goes = set.is_none_or(|(_, view)| view.deleting);
+        let is_owned = if record.job_uid.is_some() { owners.any(is_known) } else { owners.next().is_some() };
+        let finishes = self.settings.gates.finish_orphaned_workloads;
+        finishes && record.is_made_for_objects() && goes && !is_owned
     }
 
     /// Returns the units that a change of a Workload with this key concerns, beside its owner.
@@ -373,11 +391,17 @@ pub(crate) fn controller_of_others(kind: JobKind, job: &JobView) -> String {
 
 /// Returns whether a Workload ended because no job used it: a job may need it again, or another one in its place.
 pub(super) fn is_given_up(record: &WorkloadRecord) -> bool {
+    has_lost_its_owner(record) || finished_with(record, "OutOfSync")
+}
+
+/// Returns whether a Workload ended because the objects that it was made for were gone.
+fn has_lost_its_owner(record: &WorkloadRecord) -> bool {
+    finished_with(record, "OwnerNotFound")
+}
+
+fn finished_with(record: &WorkloadRecord, reason: &str) -> bool {
     conditions::is_true(&record.status, ConditionType::Finished)
-        && matches!(
-            conditions::reason(&record.status, ConditionType::Finished),
-            "OwnerNotFound" | "OutOfSync"
-        )
+        && conditions::reason(&record.status, ConditionType::Finished) == reason
 }
 
 /// Returns whether a Workload ended because the status of its job said so. A job that says otherwise since runs again.

@@ -27,7 +27,7 @@ impl<'a> WorkloadFacts<'a> {
             active: record.active,
             deleting: record.meta.is_deleting(),
             has_finalizer: record.meta.has_finalizer(),
-            made_for_job: record.job_uid.is_some() && self.settings.gates.finish_orphaned_workloads,
+            made_for_job: record.is_made_for_objects() && self.settings.gates.finish_orphaned_workloads,
             is_slice: record.annotations.is_slice && self.settings.gates.elastic_jobs,
             admission_gates: record.annotations.admission_gated_by.as_deref(),
             max_execution_seconds: record.max_execution_seconds,
