@@ -150,12 +150,19 @@ impl JobRecords {
     /// Returns the job for one of whose replicas a Workload with this key was made, and the index of the replica. Names of jobs
     /// with replicas are values of labels, and short enough to be whole in the name of a Workload.
     pub(super) fn of_replica_workload(&self, workload: &ObjectKey) -> Option<(&JobId, &Arc<JobView>, u32)> {
+        let named = self.replica_named(workload);
+        named.filter(|((kind, _), view, index)| replica_workload_key(kind, view, *index) == *workload)
+    }
+
+    /// Returns the job with replicas whose name and index the name of a Workload has, whatever its hash, and the index: the Workload may
+    /// have been made for an earlier job of the name.
+    pub(super) fn replica_named(&self, workload: &ObjectKey) -> Option<(&JobId, &Arc<JobView>, u32)> {
         frameworks().map(JobKind::new).filter(|kind| kind.has_replicas()).find_map(|kind| {
             let (name, index) = job_name_in_workload_name(&kind, &workload.name)?.rsplit_once('-')?;
             let index = index.parse().ok()?;
             let key = ObjectKey { namespace: workload.namespace.clone(), name: Arc::from(name) };
             let (id, view) = self.views.get_key_value(&(kind, key))?;
-            (replica_workload_key(&kind, view, index) == *workload).then_some((id, view, index))
+            Some((id, view, index))
         })
     }
 

@@ -7,7 +7,7 @@ use super::records::{
 use super::{Cache, JobId, WorkloadIndex};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
-use crate::frameworks::{JobView, PriorityLookup, UnitKey};
+use crate::frameworks::{JobView, PriorityLookup, Role, UnitKey, job_name_in_workload_name};
 use crate::lifecycle::{conditions, reservation};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -166,14 +166,39 @@ impl Cache {
         beside.filter(is_former).cloned().collect()
     }
 
-    /// Returns the unit that a Workload with this key was made for: a job or one of its replicas.
+    /// Returns the unit that a Workload with this key was made for: a job or one of its replicas. Of a Workload that an object with a
+    /// Workload for its pods has taken over from an earlier object of its name, it is that object.
     pub(crate) fn unit_of_own_workload(&self, workload: &ObjectKey) -> Option<(UnitKey, &Arc<JobView>)> {
         let of_replica = || {
             let ((kind, key), view, index) = self.jobs.of_replica_workload(workload)?;
             Some((UnitKey::of_replica(*kind, key.clone(), index), view))
         };
         let own = self.jobs.of_own_workload(workload);
-        own.map(|((kind, key), view)| (UnitKey::of_object(*kind, key.clone()), view)).or_else(of_replica)
+        own.map(|((kind, key), view)| (UnitKey::of_object(*kind, key.clone()), view))
+            .or_else(of_replica)
+            .or_else(|| self.unit_of_inherited_workload(workload))
+    }
+
+    /// Returns the replica whose name and number the name of a Workload has, whichever object of the name it was made for.
+    pub(crate) fn replica_in_workload_name(&self, workload: &ObjectKey) -> Option<UnitKey> {
+        let ((kind, key), _, index) = self.jobs.replica_named(workload)?;
+        Some(UnitKey::of_replica(*kind, key.clone(), index))
+    }
+
+    /// Returns the unit that owns the Workload of a group, if the Workload has the name of one that was made for an object of the same
+    /// kind and name.
+    fn unit_of_inherited_workload(&self, workload: &ObjectKey) -> Option<(UnitKey, &Arc<JobView>)> {
+        let record = self.workload(workload).filter(|record| record.annotations.is_pod_group)?;
+        let ((kind, key), view) = self.job_of(record)?;
+        let name = job_name_in_workload_name(kind, &workload.name)?;
+        let (name, unit) = if kind.has_replicas() {
+            let (name, index) = name.rsplit_once('-')?;
+            (name, UnitKey::of_replica(*kind, key.clone(), index.parse().ok()?))
+        } else {
+            (name, UnitKey::of_object(*kind, key.clone()))
+        };
+        let is_named = *key.name == *name && key.namespace == workload.namespace;
+        (kind.role == Role::PodsOfOwner && is_named).then_some((unit, view))
     }
 
     /// Returns the jobs that name this prebuilt Workload, in order.

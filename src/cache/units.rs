@@ -9,6 +9,7 @@ use super::{Cache, remove_from_index};
 use crate::api::{ObjectKey, OwnerRecord};
 use crate::frameworks::{
     Component, Framework, JobKind, NO_MEMBERS, PodMember, UnitKey, UnitSummary, framework,
+    workload_name_without_hash,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -161,6 +162,27 @@ impl Cache {
     /// Returns all units.
     pub(crate) fn units(&self) -> impl Iterator<Item = &UnitKey> {
         self.pods.units.members.keys()
+    }
+
+    /// Returns the pod groups with the name of a Workload but for its hash, in order: those of Workloads that were made for objects of the
+    /// same kind and name.
+    pub(crate) fn groups_named_like<'a>(
+        &'a self,
+        workload: &'a ObjectKey,
+    ) -> impl Iterator<Item = &'a UnitKey> {
+        let start = workload_name_without_hash(&workload.name);
+        let from = start.map(|start| UnitKey::of_pod_group(ObjectKey::new(&workload.namespace, start)));
+        let after = from.and_then(|from| Some((self.pods.units.members.range(from..), start?)));
+        after.into_iter().flat_map(move |(units, start)| {
+            let begins = move |unit: &&UnitKey| {
+                let pods = unit.kind == JobKind::POD && unit.key.namespace == workload.namespace;
+                pods && unit.key.name.starts_with(start)
+            };
+            let is_like = move |unit: &&UnitKey| {
+                unit.is_pod_group() && workload_name_without_hash(&unit.key.name) == Some(start)
+            };
+            units.map(|(unit, _)| unit).take_while(begins).filter(is_like)
+        })
     }
 
     /// Returns the units with a member that names this WorkloadPriorityClass.

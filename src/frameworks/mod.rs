@@ -112,6 +112,7 @@ pub use view::{
 pub use workload::{
     SliceMarks, WorkloadRequest, is_longest_workload_name, job_name_in_workload_name, next_workload_key,
     own_workload_key, own_workload_keys, pod_set_infos, replica_workload_key, workload_body, workload_name,
+    workload_name_without_hash,
 };
 
 use std::fmt;

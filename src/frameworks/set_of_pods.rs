@@ -149,6 +149,8 @@ pub struct OwnedPod {
     leads: bool,
     /// Namespace and name.
     pub key: ObjectKey,
+    /// UID.
+    pub uid: Arc<str>,
     /// Version of the pod.
     pub resource_version: String,
     /// The LocalQueue.
@@ -173,6 +175,7 @@ impl OwnedPod {
         let view = read::common_view(pod)?;
         let Some(controller) = view.controller else { return Ok(None) };
         let kind = JobKind::new(row);
+        let labels = read::string_map(pod, "/metadata/labels")?;
         let object = |name: &str| ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(name) };
         let (unit, leads) = match row.flags.pod_grouping {
             PodGrouping::Together => {
@@ -182,7 +185,6 @@ impl OwnedPod {
                 (UnitKey::of_object(kind, object(&controller.name)), false)
             }
             PodGrouping::ByReplica { name, index, leader } => {
-                let labels = read::string_map(pod, "/metadata/labels")?;
                 let index = labels.get(index).and_then(|index| index.parse().ok());
                 // The controller of the object labels a leader after it was made.
                 let Some((name, index)) = labels.get(name).zip(index) else { return Ok(None) };
@@ -199,9 +201,13 @@ impl OwnedPod {
                 .iter()
                 .any(|gate| gate.get("name").is_some_and(|name| name == names::ADMISSION_GATE)),
             key: view.key,
+            uid: view.uid,
             resource_version: view.resource_version,
             queue: view.queue_name.map(|queue| queue.to_string()),
-            group: annotations.get(names::POD_GROUP_NAME).cloned(),
+            group: annotations
+                .get(names::POD_GROUP_NAME)
+                .or_else(|| labels.get(names::POD_GROUP_NAME))
+                .cloned(),
             waits: !view.deleting && !ended,
             created: view.created,
         }))
@@ -212,13 +218,22 @@ impl OwnedPod {
         (self.gated && self.waits).then_some(self.created)
     }
 
+    /// Returns the group that the pod is in, if that is another one than that of the Workload of its owner: a pod stays in its group.
+    pub fn other_group(&self, owner: &JobView, workload: &str) -> Option<&str> {
+        let group = self.group.as_deref().filter(|group| !group.is_empty() && *group != workload);
+        group.filter(|_| self.waits && !self.is_foreign(owner))
+    }
+
+    /// Returns whether another object controls the pod. The pods of a replica are controlled by an object in between.
+    fn is_foreign(&self, owner: &JobView) -> bool {
+        self.unit.kind.flags.pod_grouping == PodGrouping::Together && self.controller != owner.uid
+    }
+
     /// Returns the merge patch that makes the pod a member of the group of a Workload, or gives it the queue of its owner; `None`
-    /// if it has both.
+    /// if it has both, or is in another group.
     pub fn marks(&self, owner: &JobView, workload: &str, total: i32) -> Option<Value> {
         let grouping = self.unit.kind.flags.pod_grouping;
-        // The pods of a replica are controlled by an object in between.
-        let foreign = grouping == PodGrouping::Together && self.controller != owner.uid;
-        if !self.waits || foreign {
+        if !self.waits || self.is_foreign(owner) || self.other_group(owner, workload).is_some() {
             return None;
         }
         let queue = owner.queue_name.as_deref();

@@ -103,6 +103,13 @@ pub fn job_name_in_workload_name<'a>(kind: &Framework, workload: &'a str) -> Opt
     name.strip_prefix('-').filter(|_| named)
 }
 
+/// Returns the name of a Workload without the hash at its end, which is that of all Workloads of jobs of this kind and name, or of
+/// replicas with this number; `None` if the name of the job may be truncated.
+pub fn workload_name_without_hash(workload: &str) -> Option<&str> {
+    let (start, hash) = workload.rsplit_once('-')?;
+    (hash.len() == HASH_DIGITS && !is_longest_workload_name(workload)).then_some(start)
+}
+
 /// Returns whether the name of a Workload has the maximum length, so that the name of its job in it may be truncated.
 pub const fn is_longest_workload_name(workload: &str) -> bool {
     workload.len() == MAX_NAME

@@ -105,6 +105,7 @@ mod recorded_lives;
 mod recorded_reviews;
 mod recorded_tables;
 mod recorder_manifests;
+mod recreated_sets;
 mod reference_data;
 mod refused_sizes;
 mod related_objects;

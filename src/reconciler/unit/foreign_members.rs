@@ -4,12 +4,14 @@
 //! depends on pods of others. Those neither start nor run, because the Workload is not charged for them, and nothing keeps them.
 
 use super::run::StopCause;
-use super::units::{Units, assemble};
+use super::units::{Units, assemble, is_made_by_parent};
 use super::{LoadedUnit, UnitStep, event};
 use crate::cache::Kind;
 use crate::frameworks::{JobView, PodMember, Role, UnitKey, UnitSummary};
 use crate::reconciler::messages::EventType;
 use std::borrow::Cow;
+use std::cell::LazyCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The object whose Workload has the name of a group: its pods are the group.
@@ -26,10 +28,20 @@ impl<'a> Units<'a> {
         (unit.kind.role == Role::PodsOfOwner).then_some(SetOfGroup { unit, view })
     }
 
-    /// Returns whether a pod that names a group is one of it.
-    fn is_own(self, member: &PodMember, set: &SetOfGroup<'_>) -> bool {
-        self.cache.owner_of_pod(&member.key) == Some(&set.unit)
-            || member.controller_uid() == Some(&*set.view.uid)
+    /// Keeps of pods that name a group those that are its own, or the others: what the set has made, and what the Workload has as owners,
+    /// which were members before the set was deleted without them, and have no controller until another set of its name adopts them.
+    fn retain(self, members: &mut Vec<Arc<PodMember>>, key: &UnitKey, (set, own): (&SetOfGroup<'_>, bool)) {
+        let record = self.cache.workload(&key.key);
+        let uids = || record.into_iter().flat_map(|record| record.owner_uids()).map(|uid| &**uid);
+        let owners = LazyCell::new(|| uids().collect::<BTreeSet<&str>>());
+        let is_made = |member: &PodMember| {
+            self.cache.owner_of_pod(&member.key) == Some(&set.unit)
+                || member.controller_uid() == Some(&*set.view.uid)
+        };
+        let is_left = |member: &PodMember| {
+            member.controller_uid().is_none() && is_made_by_parent(member) && owners.contains(&*member.uid)
+        };
+        members.retain(|member| own == (is_made(member) || is_left(member)));
     }
 
     /// Returns the pods of a unit, with their numbers.
@@ -37,7 +49,7 @@ impl<'a> Units<'a> {
         let mut members = self.cache.unit_members(key);
         let named = members.len();
         if let Some(set) = self.set_of_group(key) {
-            members.retain(|member| self.is_own(member, &set));
+            self.retain(&mut members, key, (&set, true));
         }
         let summary = if members.len() == named {
             Cow::Borrowed(self.cache.unit_summary(key))
@@ -52,7 +64,7 @@ impl<'a> Units<'a> {
     pub(super) fn foreign_members(self, key: &UnitKey) -> Option<LoadedUnit<'a>> {
         let set = self.set_of_group(key)?;
         let mut members = self.cache.unit_members(key);
-        members.retain(|member| !self.is_own(member, &set));
+        self.retain(&mut members, key, (&set, false));
         let summary = UnitSummary::of(members.iter().map(|member| &**member));
         assemble(key, None, members, Cow::Owned(summary))
     }

@@ -15,6 +15,7 @@ pub(super) mod facts;
 mod following;
 mod foreign_members;
 pub(super) mod grants;
+mod inherited;
 mod members;
 mod no_workload;
 mod ownership;

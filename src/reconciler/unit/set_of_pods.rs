@@ -6,7 +6,7 @@
 
 use super::comparison::asks_for_the_same;
 use super::units::Units;
-use super::{LoadedUnit, UnitStep};
+use super::{LoadedUnit, UnitStep, event};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::cache::records::WorkloadRecord;
@@ -17,7 +17,7 @@ use crate::frameworks::{
 };
 use crate::lifecycle::facts::Hold;
 use crate::lifecycle::{backoff, conditions, reservation};
-use crate::reconciler::messages::Verb;
+use crate::reconciler::messages::{EventType, Verb};
 use crate::reconciler::work_queue::ReconcileKey;
 use crate::reconciler::writes::request::{WriteRequest, delete_options};
 use jiff::SignedDuration;
@@ -105,6 +105,13 @@ fn requested(record: &WorkloadRecord) -> i32 {
     record.pod_sets().iter().map(|set| set.count).fold(0, i32::saturating_add)
 }
 
+/// Returns whether the pods of an object may run on a Workload that was made for another one.
+fn suits(set: &JobView, record: &WorkloadRecord) -> bool {
+    requested(record) == wanted(set)
+        && asks_for_the_same(record, set)
+        && record.queue_name.as_deref() == set.queue_name.as_deref()
+}
+
 /// Returns whether a Workload may have to be written because of what its object says.
 fn differs(set: &JobView, record: &WorkloadRecord) -> bool {
     let class = record.priority_class.as_ref().filter(|class| class.kind == "WorkloadPriorityClass");
@@ -154,10 +161,19 @@ impl UnitStep<'_> {
             }
             return;
         };
+        let own = unit.rules.workload_name(&unit.objects()).ok();
+        let inherited = own.as_deref().filter(|own| **own != *unit.workload.name);
+        if let Some(own) = inherited {
+            self.delete_spare_workload(unit, set, own);
+        }
         if record.meta.is_deleting() || self.keep_workload(unit, set, record) {
             return;
         }
-        if requested(record) == wanted(set) {
+        if inherited.is_some() && !suits(set, record) {
+            if wanted(set) > 0 && !self.give_up_inherited_workload(unit, record) {
+                self.report_unlike_predecessor(unit, set, record);
+            }
+        } else if requested(record) == wanted(set) {
             self.mark_pods(unit, set);
         } else if wanted(set) > 0 && record.may_run() {
             let (kind, asked, granted) = (unit.key.kind.gvk.kind, wanted(set), requested(record));
@@ -169,6 +185,31 @@ impl UnitStep<'_> {
             self.report(unit, "ScalingWaits", &note);
         }
         self.report_waiting_rollout(unit, set, record);
+    }
+
+    /// Says why new pods of an object wait that has taken over the Workload of an earlier object, and asks for something else.
+    fn report_unlike_predecessor(&mut self, unit: &LoadedUnit<'_>, set: &JobView, record: &WorkloadRecord) {
+        let (kind, asked) = (unit.key.kind.gvk.kind, wanted(set));
+        let note = format!(
+            "It runs on with the pods of an earlier {kind} of its name and their Workload {}, but asks for other pods, for {asked} \
+             instead of {}, or in another queue. The Workload does not change while it has quota; to go on, scale to 0 and then back",
+            record.meta.key,
+            requested(record),
+        );
+        self.report(unit, "ScalingWaits", &note);
+    }
+
+    /// Deletes the Workload that was made for an object before it took over that of an earlier one.
+    fn delete_spare_workload(&mut self, unit: &LoadedUnit<'_>, set: &JobView, own: &str) {
+        let key = ObjectKey::new(&unit.workload.namespace, own);
+        let spare = self.units.cache.workload(&key).filter(|record| !record.meta.is_deleting());
+        if let Some(record) = spare.filter(|record| record.owner_uids().any(|uid| *uid == set.uid)) {
+            let note = format!(
+                "Deleted Workload {key}: its pods run on the quota of {}, which was made for an earlier object of this name",
+                unit.workload
+            );
+            self.delete_workload(unit, record, &note);
+        }
     }
 
     /// Says how a roll-out can go on whose pods wait for the admission of a Workload. Its controller waits for each pod before it
@@ -267,30 +308,47 @@ impl UnitStep<'_> {
         true
     }
 
-    /// Makes the object an owner of its Workload, beside the pods.
+    /// Makes the object an owner of its Workload, before the pods: the first owner is the one by which it is found.
     fn add_owner(&mut self, unit: &LoadedUnit<'_>, set: &JobView, record: &WorkloadRecord) {
         let version = json!({
             "op": "replace", "path": "/metadata/resourceVersion", "value": record.meta.resource_version,
         });
         let reference = owner_reference(unit.key.kind, set);
         let owners = if record.owner.is_some() {
-            json!({"op": "add", "path": "/metadata/ownerReferences/-", "value": reference})
+            json!({"op": "add", "path": "/metadata/ownerReferences/0", "value": reference})
         } else {
             json!({"op": "add", "path": "/metadata/ownerReferences", "value": [reference]})
         };
-        let annotations =
-            owner_annotations(unit.key.kind, unit.key.component, set).into_iter().map(|(name, value)| {
-                let name = name.replace('~', "~0").replace('/', "~1");
-                json!({"op": "add", "path": format!("/metadata/annotations/{name}"), "value": value})
-            });
-        let operations: Vec<Value> = [version, owners].into_iter().chain(annotations).collect();
+        let entry = |map: &str, name: &str, value: Value| {
+            let name = name.replace('~', "~0").replace('/', "~1");
+            json!({"op": "add", "path": format!("/metadata/{map}/{name}"), "value": value})
+        };
+        let annotations = owner_annotations(unit.key.kind, unit.key.component, set);
+        let annotations = annotations.into_iter().map(|(name, value)| entry("annotations", &name, value));
+        // That of an earlier object. Without it, a user has removed it, and there may be no labels to add it to.
+        let former = record.job_uid.as_ref().filter(|uid| **uid != set.uid);
+        let label = former.map(|_| entry("labels", names::JOB_UID_LABEL, json!(set.uid)));
+        let operations: Vec<Value> = [version, owners].into_iter().chain(annotations).chain(label).collect();
         let key = record.meta.key.clone();
         self.send(unit, WriteRequest::new(Kind::Workload, key, Verb::JsonPatch, Value::Array(operations)));
     }
 
-    /// Makes the pods of an object members of the group of its Workload.
+    /// Makes the pods of an object members of the group of its Workload. Says of those that are in another group why they wait.
     fn mark_pods(&mut self, unit: &LoadedUnit<'_>, set: &JobView) {
         let total = wanted(set);
+        let (kind, name) = (unit.key.kind.gvk.kind, &set.key.name);
+        for pod in self.units.cache.owned_pods(&unit.key).filter(|pod| pod.gated) {
+            let Some(group) = pod.other_group(set, &unit.workload.name) else { continue };
+            let note = format!(
+                "The pod is in group {group}, and stays in it: it does not start with Workload {} of {kind} {name}",
+                unit.workload
+            );
+            let reason = "WorkloadNameConflict";
+            if self.warnings.record_as(Kind::Pod, &pod.key, (reason, &note)) {
+                let subject = (Kind::Pod, &pod.key, &pod.uid);
+                self.writes.emit(event(subject, EventType::Warning, reason, &note));
+            }
+        }
         let marks = |pod: &OwnedPod| {
             let patch = pod.marks(set, &unit.workload.name, total)?;
             Some(WriteRequest::new(Kind::Pod, pod.key.clone(), Verb::Merge, patch))

@@ -45,7 +45,11 @@ impl<'a> Units<'a> {
                 (None, members, summary)
             }
         };
-        assemble(key, owner, members, summary)
+        let mut unit = assemble(key, owner, members, summary)?;
+        if let Some(record) = self.inherited_workload(&unit) {
+            unit.workload = record.meta.key.clone();
+        }
+        Some(unit)
     }
 
     /// Explains why the pods of an admitted Workload do not run, although they have the quota: those that name it, and those of a
@@ -181,6 +185,8 @@ impl<'a> Units<'a> {
     /// Returns the units that a change of a Workload with this key concerns, beside its owner.
     pub(crate) fn named_like_workload(self, key: &ObjectKey) -> Vec<UnitKey> {
         let made_for = self.cache.unit_of_own_workload(key).map(|(unit, _)| unit);
+        // When the Workload of an earlier object goes, the present one makes its own.
+        let made_for = made_for.or_else(|| self.cache.replica_in_workload_name(key));
         let naming = self.cache.jobs_naming(key);
         let naming = naming.map(|((kind, job), _)| UnitKey::of_object(*kind, job.clone()));
         made_for.into_iter().chain(naming).collect()

@@ -1,0 +1,85 @@
+//! Workloads that an object takes over from an earlier object of its name, with the pods that run on them: a StatefulSet that is deleted
+//! without its pods and created again, which is how fields are changed that nothing else can change.
+//!
+//! Invariant: each pod is charged once. A pod stays in the group of its Workload for good, and its name is that of a pod of the new
+//! object, which adopts it or waits for its end; so the new object has the Workload of its pods, and makes none of its own beside it.
+
+use super::units::Units;
+use super::{LoadedUnit, UnitStep};
+use crate::api::ObjectKey;
+use crate::api::reason::ConditionType;
+use crate::cache::records::WorkloadRecord;
+use crate::frameworks::{JobView, Role, UnitKey, workload_name_without_hash};
+use crate::lifecycle::conditions;
+use std::sync::Arc;
+
+impl<'a> Units<'a> {
+    /// Returns the Workload of an earlier object on whose quota the pods of a unit run; `None` if it is none of an object with a Workload
+    /// for its pods, or has pods on a Workload of its own.
+    pub(super) fn inherited_workload(self, unit: &LoadedUnit<'_>) -> Option<&'a Arc<WorkloadRecord>> {
+        let set = unit.owner.filter(|_| unit.key.kind.role == Role::PodsOfOwner)?;
+        let own = &unit.workload;
+        let own_group = UnitKey::of_pod_group(own.clone());
+        if self.cache.unit_pod_keys(&own_group).next().is_some() {
+            return None;
+        }
+        self.taken_over(set, own).or_else(|| {
+            let groups = self.cache.groups_named_like(own);
+            groups
+                .filter_map(|group| self.cache.workload(&group.key))
+                .find(|record| self.is_left(set, record))
+        })
+    }
+
+    /// Returns the Workload of an earlier object that an object owns by now.
+    fn taken_over(self, set: &JobView, own: &ObjectKey) -> Option<&'a Arc<WorkloadRecord>> {
+        let start = workload_name_without_hash(&own.name)?;
+        // They are in order, and those of replicas may be many.
+        let owned = self.cache.workloads_owned_by(&set.uid);
+        let first = (&*own.namespace, start);
+        let from = owned.partition_point(|key| (&*key.namespace, &*key.name) < first);
+        let begins = |key: &&ObjectKey| key.namespace == own.namespace && key.name.starts_with(start);
+        let is_other =
+            |key: &&ObjectKey| key.name != own.name && workload_name_without_hash(&key.name) == Some(start);
+        let others = owned.iter().skip(from).take_while(begins).filter(is_other);
+        others.filter_map(|key| self.cache.workload(key)).find(|record| record.annotations.is_pod_group)
+    }
+
+    /// Returns whether a Workload was made for an object that is gone, which has left pods behind. Those that are deleted with it, or
+    /// still name it, leave their places to pods of the new object, which wait for that with a Workload of their own.
+    fn is_left(self, set: &JobView, record: &WorkloadRecord) -> bool {
+        let Some(former) = record.job_uid.as_ref().filter(|uid| **uid != set.uid) else { return false };
+        let ends = record.meta.is_deleting() || conditions::is_true(&record.status, ConditionType::Finished);
+        let is_gone = record.annotations.is_pod_group && !ends && self.cache.job_id(former).is_none();
+        is_gone && self.has_live_pods(record, Some(&**former))
+    }
+
+    /// Returns whether pods of the group of a Workload are neither deleted nor have ended; those that an object with this UID controls
+    /// left out.
+    pub(super) fn has_live_pods(self, record: &WorkloadRecord, without: Option<&str>) -> bool {
+        let members = self.cache.unit_members(&UnitKey::of_pod_group(record.meta.key.clone()));
+        members.iter().any(|member| {
+            let is_left_out = without.is_some() && member.controller_uid() == without;
+            !member.state.deleting && !member.terminated() && !is_left_out
+        })
+    }
+}
+
+impl UnitStep<'_> {
+    /// Deletes the Workload that an object has taken over and asks for something else than, when no pod of it is left: the object makes
+    /// one of its own then. Returns whether it is deleted.
+    pub(super) fn give_up_inherited_workload(
+        &mut self,
+        unit: &LoadedUnit<'_>,
+        record: &WorkloadRecord,
+    ) -> bool {
+        if self.units.has_live_pods(record, None) {
+            return false;
+        }
+        let key = &record.meta.key;
+        let note =
+            format!("Deleted Workload of an earlier object of this name, whose pods have ended: {key}");
+        self.delete_workload(unit, record, &note);
+        true
+    }
+}
