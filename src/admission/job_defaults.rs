@@ -47,7 +47,8 @@ impl<'a> JobDefaults<'a> {
         }
         let (ctx, settings) = (request.ctx, request.ctx.settings);
         let mut patch = Patch::new(request.object);
-        let controller = controller_of(request.object);
+        // The controller of that object lets go of such a pod, which runs on then.
+        let controller = controller_of(request.object).filter(|owner| !is_disowned(request, &job, owner));
         let group_kind = (row.gvk.group, row.gvk.kind);
         // An empty label equals an absent one.
         let mut queue = job.queue.filter(|name| !name.is_empty()).map(str::to_owned);
@@ -105,4 +106,11 @@ impl<'a> JobDefaults<'a> {
             ReviewResponse::NotYet(missing_owner(unknown))
         })
     }
+}
+
+/// Returns whether a pod names a controller that does not take it for its own.
+fn is_disowned(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>, owner: &OwnerRef) -> bool {
+    let stored = || request.ctx.objects.owner(request.namespace, owner).filter(|view| view.uid == owner.uid);
+    job.row.is_pod()
+        && stored().is_some_and(|view| !view.pod_identity.includes(&view.uid, |key| job.label(key)))
 }

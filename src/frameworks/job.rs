@@ -9,7 +9,7 @@ use super::template::{TemplateInfo, template_patch};
 use super::template_fingerprint::pod_set_fingerprint;
 use super::view::{JobView, MissingTemplate, PodSetInfo, PodSetView, SinceStart};
 use super::workload::pod_set_info;
-use super::{JobError, marks, read, status};
+use super::{JobError, PodIdentity, marks, read, status};
 use crate::api::names::{self, ELASTIC_JOB_ANNOTATION as ELASTIC_GATE};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -94,6 +94,7 @@ impl Framework {
             view.pod_priority_class =
                 read::string(job, class)?.filter(|name| !name.is_empty()).map(Arc::from);
         }
+        view.options.pod_identity = PodIdentity::of_selector(self.gvk.group, job, &view.uid);
         view.options.completions = self.hooks.completions(job)?;
         if !self.flags.prebuilt {
             view.options.prebuilt_workload = None;

@@ -1,6 +1,7 @@
 //! Typed access to fields of raw objects: null equals absent; a wrong type is an error that names the field.
 
 use super::JobError;
+use super::pod_identity::PodIdentity;
 use super::role_shape::{IN_TEMPLATE, InjectedFields};
 use super::spark_texts::integer;
 use super::template::TemplateInfo;
@@ -188,6 +189,7 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
             lacks_elastic_gate: false,
             patches: None,
             shared_node_selector: None,
+            pod_identity: PodIdentity::Unknown,
             skipped: false,
         },
         controller: controller(job)?,

@@ -3,6 +3,7 @@
 //! Invariant: a view depends on one version of the object only, but for what [`SinceStart`] says of a job that runs.
 
 use super::found_running::FoundRunning;
+use super::pod_identity::PodIdentity;
 use super::related::{Awaited, RelatedKey};
 use super::row::Framework;
 use super::start_patches::StartPatches;
@@ -171,6 +172,8 @@ pub struct JobOptions {
     pub slice: Option<Arc<str>>,
     /// Whether it runs, asks to be elastic and cannot be: its templates lack the gate.
     pub lacks_elastic_gate: bool,
+    /// What tells pods that it controls from those that only name it.
+    pub pod_identity: PodIdentity,
     /// Whether the job is not managed, whatever its labels say.
     pub skipped: bool,
     /// Where a start writes patches of the templates, if the kind has them.

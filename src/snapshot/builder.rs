@@ -6,7 +6,7 @@ use super::{QueueFacts, QueueView, References, Snapshot};
 use crate::api::{ObjectKey, OwnerRecord};
 use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{
-    Claim, Framework, JobKind, JobView, OwnPlace, OwnerRef, PodSetSize, SizedChild, frameworks,
+    Claim, Framework, JobKind, JobView, OwnPlace, OwnerRef, PodIdentity, PodSetSize, SizedChild, frameworks,
 };
 use crate::history::HistoryStats;
 use jiff::{SignedDuration, Timestamp};
@@ -101,6 +101,7 @@ impl SnapshotBuilder {
             place: OwnPlace::Nowhere,
             controller: view.controller.clone(),
             pod_sets: sizes_for_children(kind, view),
+            pod_identity: view.options.pod_identity.clone(),
         };
         let id = (Kind::of_job(kind), view.key.clone());
         self.set_child(&id, kind, Some(view));
@@ -152,7 +153,14 @@ impl SnapshotBuilder {
         let id = (owner.group().to_owned(), owner.kind.to_string(), key);
         if place != OwnPlace::Nowhere {
             let uid = owner.uid.clone();
-            let entry = OwnerEntry { uid, queue_name: None, place, controller: None, pod_sets: None };
+            let entry = OwnerEntry {
+                uid,
+                queue_name: None,
+                place,
+                controller: None,
+                pod_sets: None,
+                pod_identity: PodIdentity::Unknown,
+            };
             self.current.families.external_owners.insert_mut(id, Arc::new(entry));
         } else if self.current.families.external_owners.get(&id).is_some_and(|known| known.uid == owner.uid) {
             self.current.families.external_owners.remove_mut(&id);

@@ -27,6 +27,7 @@ mod crds;
 mod dashboard_missing;
 mod dashboard_pages;
 mod dashboard_style;
+mod disowned_pods;
 mod dockerfile;
 mod elastic_clusters;
 mod elastic_gates;

@@ -23,6 +23,10 @@ pub(crate) fn named(row: &'static Framework, name: &str, queue: &str) -> Value {
     let mut object = sample(row, queue);
     object["metadata"]["name"] = json!(name);
     object["metadata"]["uid"] = json!(format!("uid-{name}"));
+    // The selectors of samples take it for their own.
+    if row.is_pod() {
+        object["metadata"]["labels"]["app"] = json!("sample");
+    }
     object
 }
 

@@ -3,7 +3,7 @@
 use super::{KindRules, Received, Steps, Unread};
 use crate::api::{ObjectKey, names};
 use crate::cache::{Kind, OwnerEntry};
-use crate::frameworks::{Above, End, OwnPlace, OwnerRef, REPLICA_SET, Searched, framework};
+use crate::frameworks::{Above, End, OwnPlace, OwnerRef, PodIdentity, REPLICA_SET, Searched, framework};
 use crate::reconciler::Reconciler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::sync::Arc;
@@ -16,7 +16,11 @@ pub(super) struct ReplicaSets;
 
 impl KindRules for ReplicaSets {
     fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread> {
-        set_link(core, Kind::ReplicaSet, key, Some(OwnerEntry::of_metadata(&received.object)));
+        let entry = OwnerEntry {
+            pod_identity: PodIdentity::of_replica_set(&received.object),
+            ..OwnerEntry::of_metadata(&received.object)
+        };
+        set_link(core, Kind::ReplicaSet, key, Some(entry));
         Ok(())
     }
 
@@ -105,6 +109,7 @@ pub(super) fn pod_entry(core: &Reconciler, pod: &ObjectMeta) -> Option<OwnerEntr
         place,
         controller,
         pod_sets: None,
+        pod_identity: PodIdentity::Unknown,
     })
 }
 

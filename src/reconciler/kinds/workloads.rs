@@ -77,6 +77,9 @@ impl KindRules for Pods {
         if let Some(note) = never_started(&pod).filter(|_| core.leading) {
             core.warn(Kind::Pod, key, "PodsStayGated", note);
         }
+        if let Some(note) = never_queued(core, &pod).filter(|_| core.leading) {
+            core.warn(Kind::Pod, key, "NotQueued", note);
+        }
         let read = core.cache.ingest_unit_pod(key, &received.object);
         core.mark_unit_of_pod(key);
         let change = core.cache.ingest_pod(key, pod);
@@ -119,6 +122,35 @@ fn never_started(pod: &Pod) -> Option<String> {
             names::ADMISSION_GATE,
             names::SUSPENDING_PARENT_ANNOTATION,
             names::MANAGED_LABEL
+        )
+    })
+}
+
+/// Returns why a pod of a queue runs without quota: no webhook has held it when it was made, as it had a controller that has let go of it
+/// since, or as no webhook answered. It runs on: a pod that its controller leaves behind does so as well.
+fn never_queued(core: &Reconciler, pod: &Pod) -> Option<String> {
+    let (meta, spec) = (&pod.metadata, pod.spec.as_ref()?);
+    let queue = meta.labels.as_ref()?.get(names::QUEUE_NAME_LABEL).filter(|name| !name.is_empty())?;
+    let has =
+        |map: &Option<BTreeMap<String, String>>, key| map.as_ref().is_some_and(|map| map.contains_key(key));
+    let is_managed = has(&meta.labels, names::MANAGED_LABEL)
+        || has(&meta.annotations, names::SUSPENDING_PARENT_ANNOTATION)
+        || meta.finalizers.iter().flatten().any(|name| name == names::MANAGED_LABEL);
+    let is_held = spec.scheduling_gates.iter().flatten().any(|gate| gate.name == names::ADMISSION_GATE);
+    let is_controlled = meta.owner_references.iter().flatten().any(|owner| owner.controller == Some(true));
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let ends = meta.deletion_timestamp.is_some() || matches!(phase, Some("Succeeded" | "Failed"));
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    if is_managed || is_held || is_controlled || ends || !core.settings.manages_kind(JobKind::POD) {
+        return None;
+    }
+    // What a started job leaves behind runs on its quota as long as its Workload has some.
+    let started_by = meta.annotations.as_ref().and_then(|map| map.get(names::WORKLOAD_ANNOTATION));
+    let is_charged = started_by.is_some_and(|name| core.cache.holds_quota(&ObjectKey::new(namespace, name)));
+    (!is_charged && core.units().manages_namespace(namespace)).then(|| {
+        format!(
+            "Not managed: it names queue {queue} and runs without quota, because it was created with a controller that has let go of it \
+             since, or while the webhook was unavailable; delete it and create it again"
         )
     })
 }

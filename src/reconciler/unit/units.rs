@@ -331,6 +331,9 @@ impl<'a> Units<'a> {
 
     /// Returns the object that is queued in place of a unit. The object that has made the Workload of its pods is none.
     pub(super) fn above_unit(self, unit: &LoadedUnit<'_>) -> Option<OwnerRef> {
+        if unit.owner.is_none() && self.is_disowned(unit) {
+            return None;
+        }
         let above = self.ancestor_of(unit.key.kind, &unit.view)?;
         if unit.owner.is_some() {
             return Some(above);
@@ -341,6 +344,25 @@ impl<'a> Units<'a> {
         let key = ObjectKey::new(&unit.view.key.namespace, &above.name);
         let is_member = unit.member(&key).is_some_and(|member| *member.uid == *above.uid);
         (!makes_groups && !is_member && self.holds_pods(unit)).then_some(above)
+    }
+}
+
+impl Units<'_> {
+    /// Returns whether pods name a controller that does not take them for its own: it lets go of them, so that nothing is queued in
+    /// their place.
+    fn is_disowned(self, unit: &LoadedUnit<'_>) -> bool {
+        let Some((first, owner)) = unit.members().next().zip(unit.view.controller.as_ref()) else {
+            return false;
+        };
+        let job = self.cache.job_id(&owner.uid).and_then(|id| self.cache.job(id));
+        let replica_set = || {
+            let id = (Kind::ReplicaSet, ObjectKey::new(&unit.view.key.namespace, &owner.name));
+            self.cache.link(&id).filter(|entry| *entry.uid == *owner.uid).map(|entry| &entry.pod_identity)
+        };
+        let identity = job.map(|job| &job.options.pod_identity).or_else(replica_set);
+        let labels = first.pod.pointer("/metadata/labels");
+        let label = |key: &str| labels.and_then(|labels| labels.get(key)?.as_str());
+        identity.is_some_and(|identity| !identity.includes(&owner.uid, label))
     }
 }
 
