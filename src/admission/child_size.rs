@@ -2,7 +2,8 @@
 //! make it larger than what the Workload of that job is charged for.
 //!
 //! Invariant: an object gets no pods without quota by a write that a webhook sees. That of the controller of the job above is no
-//! exception: it writes what the job asks for. Several objects below one controller share its quota.
+//! exception: it writes what the job asks for. Several objects below one controller share its quota. Objects that get no size apart from
+//! that of the job above, such as the Jobs of a JobSet, must not grow beyond one of its pod sets: their controllers never change them so.
 
 use super::ancestry::{controller_of, objects_above};
 use super::review::ReviewRequest;
@@ -11,8 +12,8 @@ use crate::api::names::ELASTIC_JOB_ANNOTATION;
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, FieldError};
 use crate::frameworks::{
-    Claim, Elastic, JobUnderReview, PodSetSize, Searched, SizedChild, first_excess_group, framework,
-    has_room, left_by,
+    Claim, Elastic, ExcessGroup, JobUnderReview, PodSetSize, Searched, SizedChild, first_excess_group,
+    framework, has_room, labelled, left_by,
 };
 use std::sync::Arc;
 
@@ -24,8 +25,11 @@ pub(super) fn check(
     old: Option<&JobUnderReview<'_>>,
     errors: &mut Errors,
 ) {
-    if !job.row.hooks.is_sized_apart_from_owner() || job.suspended {
+    if job.suspended {
         return;
+    }
+    if !job.row.hooks.is_sized_apart_from_owner() {
+        return check_growth(request, job, old, errors);
     }
     let Some((above, pod_sets, siblings)) = job_above(request, job) else { return };
     let groups = job.groups();
@@ -41,6 +45,34 @@ pub(super) fn check(
     if old.is_some_and(|old| !old.suspended && old.groups().len() == groups.len() && pods(job) <= pods(old)) {
         return;
     }
+    errors.push(excess_error(job, &above, &excess));
+}
+
+/// Checks that an object whose size its controller sets once does not grow beyond the pod set that a start has written into its
+/// template. What bears no such label was not made from a template of the job.
+fn check_growth(
+    request: &ReviewRequest<'_>,
+    job: &JobUnderReview<'_>,
+    old: Option<&JobUnderReview<'_>>,
+    errors: &mut Errors,
+) {
+    let Some(old) = old.filter(|old| old.pod_sets.len() == job.pod_sets.len()) else { return };
+    let grown: Vec<bool> =
+        job.pod_sets.iter().zip(&old.pod_sets).map(|(new, old)| new.pods > old.pods).collect();
+    if !grown.contains(&true) {
+        return;
+    }
+    let groups = labelled(job.groups());
+    let Some((above, pod_sets, _)) = job_above(request, job) else { return };
+    let excess = first_excess_group(&groups, &pod_sets);
+    if let Some(excess) = excess.filter(|excess| grown.get(excess.index) == Some(&true)) {
+        errors.push(excess_error(job, &above, &excess));
+    }
+}
+
+/// Returns the error of a group that has more pods than the job above has quota for.
+fn excess_error(job: &JobUnderReview<'_>, above: &OwnerRef, excess: &ExcessGroup) -> FieldError {
+    let pods = job.pod_sets.get(excess.index).map_or(0, |set| set.pods);
     let name = job.pod_sets.get(excess.index).and_then(|set| set.name.as_ref());
     let group = name.and_then(|name| name.path.rsplit_once('.'));
     let path = group.map_or_else(|| "spec".to_owned(), |(group, _)| format!("{group}.replicas"));
@@ -55,7 +87,7 @@ pub(super) fn check(
         above.kind,
         if resizable { elastic.as_str() } else { "" },
     );
-    errors.push(FieldError::invalid(path, pods(job), detail));
+    FieldError::invalid(path, pods, detail)
 }
 
 /// Returns the job above a new object that has no room beside others below the same controller.

@@ -64,6 +64,11 @@ pub fn groups_of(view: &JobView) -> Vec<ChildGroup> {
     view.pod_sets.iter().map(group).collect()
 }
 
+/// Returns groups by their labels alone: their own names are not those of pod sets of the job above where it does not give them.
+pub fn labelled(groups: Vec<ChildGroup>) -> Vec<ChildGroup> {
+    groups.into_iter().map(|group| ChildGroup { name: None, ..group }).collect()
+}
+
 /// Returns what the objects before another one leave to it of the pod sets of the job above them. The first has its place whatever its
 /// size: it is all that the job has made.
 pub fn left_by(before: &[SizedChild], above: &[PodSetSize]) -> Vec<PodSetSize> {

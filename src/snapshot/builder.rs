@@ -6,7 +6,8 @@ use super::{QueueFacts, QueueView, References, Snapshot};
 use crate::api::{ObjectKey, OwnerRecord};
 use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{
-    Claim, Framework, JobKind, JobView, OwnPlace, OwnerRef, PodIdentity, PodSetSize, SizedChild, frameworks,
+    Claim, Framework, JobKind, JobView, OwnPlace, OwnerRef, PodIdentity, PodSetSize, Role, SizedChild,
+    frameworks,
 };
 use crate::history::HistoryStats;
 use jiff::{SignedDuration, Timestamp};
@@ -168,16 +169,16 @@ impl SnapshotBuilder {
     }
 }
 
-/// Returns the sizes of the pod sets of a job below which objects may be made larger than it; `None` if it makes none, or grows
-/// with them, or if they are not known.
+/// Returns the sizes of the pod sets of a job below which jobs may be made larger than it; `None` if it makes none, or grows with them,
+/// or if they are not known.
 fn sizes_for_children(kind: JobKind, view: &JobView) -> Option<Arc<[PodSetSize]>> {
-    let apart = |row: &'static Framework| {
-        row.hooks.is_sized_apart_from_owner() && kind.creates.includes((row.gvk.group, row.gvk.kind))
+    let has_size = |row: &'static Framework| {
+        row.role == Role::Suspended && kind.creates.includes((row.gvk.group, row.gvk.kind))
     };
     let built_in = kind.fields.managed_by.map(|field| field.built_in);
     let ours = view.managed_by.as_deref().is_none_or(|by| Some(by) == built_in) && !view.options.skipped;
     let known = view.options.slice.is_none() && view.related.waits_for.is_none();
-    let sized = ours && known && frameworks().any(apart);
+    let sized = ours && known && frameworks().any(has_size);
     sized.then(|| view.pod_sets.iter().map(|set| (Arc::clone(&set.name), set.count)).collect())
 }
 

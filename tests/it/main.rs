@@ -47,6 +47,7 @@ mod framework_manifests;
 mod framework_rows;
 mod full_nodes;
 mod gate_effects;
+mod grown_children;
 mod history_texts;
 mod honoured_settings;
 mod job_kind_contracts;

@@ -13,7 +13,7 @@ use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{
     Above, AncestryError, End, FoundOwner, Framework, JobKind, JobView, OwnPlace, OwnerLookup, OwnerRef,
     REPLICA_SET, Role, Searched, Stop, StopScope, UnitKey, first_excess_group, framework, groups_of,
-    search_above,
+    labelled, search_above,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::work_queue::ReconcileKey;
@@ -267,10 +267,13 @@ impl UnitStep<'_> {
 
     /// Says that a child has more pods than the Workload that it runs on is charged for: it was resized while no webhook answered.
     fn report_larger_child(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
-        if unit.view.suspended || !unit.key.kind.hooks.is_sized_apart_from_owner() {
+        if unit.view.suspended || unit.view.status.finished.is_some() {
             return;
         }
-        let excess = first_excess_group(&groups_of(&unit.view), &charged_sets(record));
+        let groups = groups_of(&unit.view);
+        let apart = unit.key.kind.hooks.is_sized_apart_from_owner();
+        let groups = if apart { groups } else { labelled(groups) };
+        let excess = first_excess_group(&groups, &charged_sets(record));
         let excess = excess.and_then(|excess| Some((unit.view.pod_sets.get(excess.index)?, excess.allowed)));
         if let Some((set, allowed)) = excess {
             let note = format!(

@@ -1,0 +1,76 @@
+//! Jobs that run on the quota of a JobSet above them: they do not grow beyond what its Workload is charged for.
+
+use crate::core_fixture::JOB;
+use crate::job_server::{JobServer, kind};
+use serde_json::{Value, json};
+use sluice::frameworks::framework;
+
+fn template(labels: &Value) -> Value {
+    json!({"metadata": {"labels": labels}, "spec": {"restartPolicy": "Never", "containers": [
+        {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}})
+}
+
+/// A queue of 4 CPUs with a JobSet of two pods, which runs, and the Job that its controller has made for one of them.
+fn server() -> JobServer {
+    let mut server = JobServer::new(&["batch/job", "jobset.x-k8s.io/jobset"], "4");
+    let job = json!({"spec": {"parallelism": 2, "completions": 4, "template": template(&json!({}))}});
+    let sets = kind("jobset.x-k8s.io", "JobSet");
+    server.create(
+        sets,
+        json!({"metadata": {"name": "js", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+            "spec": {"suspend": true, "replicatedJobs": [{"name": "a", "replicas": 1, "template": job}]}}),
+    );
+    let set = server.get(sets, "js").unwrap();
+    assert_eq!(set["spec"]["suspend"], false);
+    let labels = &set["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(labels["kueue.x-k8s.io/podset"], "a");
+    let owner = json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js",
+        "uid": set["metadata"]["uid"], "controller": true});
+    let child = json!({
+        "metadata": {"name": "js-a-0", "namespace": "ns", "ownerReferences": [owner]},
+        "spec": {"parallelism": 1, "completions": 4, "suspend": false, "template": template(labels)},
+    });
+    server.create(JOB, child);
+    server
+}
+
+/// Returns the error of a change of the child.
+fn changed(server: &JobServer, change: impl FnOnce(&mut Value)) -> Option<String> {
+    let old = server.get(JOB, "js-a-0").unwrap().clone();
+    let mut new = old.clone();
+    change(&mut new);
+    server.admit(framework("batch", "Job").unwrap(), new, Some(&old)).err()
+}
+
+fn said(server: &JobServer) -> Vec<&str> {
+    let events = server.events.iter().filter(|event| event.reason == "PodExceedsWorkload");
+    events.map(|event| &*event.note).collect()
+}
+
+#[test]
+fn child_does_not_grow_beyond_its_pod_set() {
+    let server = server();
+    let to = |pods: i64| move |job: &mut Value| job["spec"]["parallelism"] = json!(pods);
+    assert_eq!(changed(&server, to(2)), None, "there is quota for two");
+    assert_eq!(changed(&server, to(0)), None);
+    let refused = changed(&server, to(3)).expect("there is none for three");
+    assert!(refused.contains("JobSet js") && refused.contains("has quota for 2"), "{refused}");
+    let suspended = changed(&server, |job| {
+        to(3)(job);
+        job["spec"]["suspend"] = json!(true);
+    });
+    assert_eq!(suspended, None, "it does not run");
+}
+
+/// While no webhook answers, it grows, and an event says by how much.
+#[test]
+fn child_that_has_grown_is_said() {
+    let mut server = server();
+    server.edit(JOB, "js-a-0", |job| job["spec"]["parallelism"] = json!(2));
+    assert_eq!(said(&server), Vec::<&str>::new());
+    server.edit(JOB, "js-a-0", |job| job["spec"]["parallelism"] = json!(4));
+    let [note] = said(&server)[..] else { panic!("{:?}", server.events) };
+    assert!(note.contains("4 pods") && note.contains("charged for 2"), "{note}");
+    // It can be made smaller again, although it is still too large.
+    assert_eq!(changed(&server, |job| job["spec"]["parallelism"] = json!(3)), None);
+}
