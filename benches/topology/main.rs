@@ -14,8 +14,8 @@ use sluice::api::ObjectKey;
 use sluice::api::v1beta2::PodSetTopologyRequest;
 use sluice::resources::{Amount, Requests};
 use sluice::topology::{
-    CapacityView, FlavorSpec, HOSTNAME_LABEL, NodeSpec, PodRequirements, PriorPlacement, TasCache, TasGates,
-    TasPodSetRequest,
+    CapacityView, FlavorSpec, HOSTNAME_LABEL, NodeSpec, NonTasPod, PodRequirements, PriorPlacement, TasCache,
+    TasGates, TasPodSetRequest,
 };
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -71,6 +71,10 @@ fn pod() -> (ObjectKey, Requests) {
     (ObjectKey::new("ns", "pod"), [(Arc::from("cpu"), Amount::new(100))].into_iter().collect())
 }
 
+fn on_node(requests: &Requests) -> NonTasPod {
+    NonTasPod { node: Arc::from("node-00009"), requests: requests.clone(), ends: false }
+}
+
 fn placement(criterion: &mut Criterion) {
     let base = PodSetTopologyRequest::default();
     let requests = [
@@ -108,8 +112,7 @@ fn placement(criterion: &mut Criterion) {
                 group.bench_function(id, |bencher| {
                     bencher.iter(|| {
                         present = !present;
-                        cluster
-                            .set_non_tas_pod(&key, present.then(|| (Arc::from("node-00009"), usage.clone())));
+                        cluster.set_non_tas_pod(&key, present.then(|| on_node(&usage)));
                         black_box(cluster.place_all(parts, CapacityView::Projected, TasGates::default()))
                     });
                 });
@@ -141,7 +144,7 @@ fn events(criterion: &mut Criterion) {
     let (key, usage) = pod();
     criterion.bench_function("pod comes and goes, 2500 nodes", |bencher| {
         bencher.iter(|| {
-            cluster.set_non_tas_pod(&key, Some((Arc::from("node-00009"), usage.clone())));
+            cluster.set_non_tas_pod(&key, Some(on_node(&usage)));
             cluster.set_non_tas_pod(&key, None)
         });
     });

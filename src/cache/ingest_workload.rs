@@ -8,7 +8,7 @@ use super::{Cache, Kind};
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::api::{ObjectKey, OwnerRecord};
-use crate::lifecycle::conditions;
+use crate::lifecycle::{conditions, reservation};
 use serde_json::json;
 use std::mem;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct WorkloadChange {
     pub(crate) owner: Option<Arc<OwnerRecord>>,
     /// The owner that it had before, if that is another one.
     pub(crate) previous_owner: Option<Arc<OwnerRecord>>,
-    /// Non-TAS usage of the pods, if the assigned hosts or the owners changed.
+    /// Non-TAS usage of the pods, if the assigned hosts, the owners, or whether it holds quota changed.
     pub(crate) pod_usage: Vec<(ObjectKey, Option<PodUsage>)>,
     /// Slices that end or are charged again by what happened to the Workload.
     pub(crate) slices: Vec<ObjectKey>,
@@ -74,6 +74,8 @@ impl Cache {
         }
         let same_owners = known.as_ref().is_some_and(|known| known.owner_uids().eq(record.owner_uids()));
         let owner = record.owner.clone();
+        let held = known.as_ref().is_some_and(|known| reservation::holds_quota(&known.status));
+        let same_hold = held == reservation::holds_quota(&record.status);
         self.workloads.insert(key, Arc::new(record));
         let is_current =
             |known: &Arc<OwnerRecord>| owner.as_ref().is_some_and(|owner| owner.uid == known.uid);
@@ -81,6 +83,8 @@ impl Cache {
         let mut change = WorkloadChange { previous_owner, ..self.workload_change(key, owner.clone()) };
         if !same_owners {
             change.pod_usage = self.recheck_pods_of(key);
+        } else if !same_hold {
+            change.pod_usage = self.non_tas_usage_of(key);
         }
         Ok(Some(change))
     }
@@ -109,6 +113,8 @@ impl Cache {
         if let Some(first) = record.as_ref().map(|record| record.chain_key()).filter(|first| first != key) {
             // Pods name the first of the slices.
             change.pod_usage = self.recheck_pods_of(&first);
+        } else if record.as_ref().is_some_and(|record| reservation::holds_quota(&record.status)) {
+            change.pod_usage = self.non_tas_usage_of(key);
         }
         (record, change)
     }

@@ -3,7 +3,8 @@
 //! Invariants: usage of a pod on a node is charged once: through the topology assignment of its workload if that names
 //! the host, otherwise as non-TAS usage of the pod itself. So a pod that was bound by hand, whose workload was deleted,
 //! or that still terminates on a node that is no longer in the assignment is charged on its node (I21), until it counts as ended
-//! as it does for quota. `pod_owners` decides which workload a pod belongs to. Of pods that name no workload only the identity and
+//! as it does for quota. Whether a charged pod ends with what holds quota follows from the pod and its workload; the usage is told again
+//! when either changes. `pod_owners` decides which workload a pod belongs to. Of pods that name no workload only the identity and
 //! the node are stored.
 
 use super::Cache;
@@ -16,15 +17,17 @@ use crate::api::{ObjectKey, names};
 use crate::frameworks::bound_pod_counts_as_ended_at;
 use crate::lifecycle::pod_blocker::PodBlocker;
 use crate::lifecycle::provisioning::POD_ANNOTATIONS;
+use crate::lifecycle::reservation;
 use crate::resources::{Requests, pod_requests};
+use crate::topology::NonTasPod;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Non-TAS usage of a pod: its node and requests.
-pub(crate) type PodUsage = (Arc<str>, Requests);
+/// Non-TAS usage of a pod.
+pub(crate) type PodUsage = NonTasPod;
 
 /// Change of a pod's non-TAS usage.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +69,11 @@ impl PodRecord {
     /// Returns the node on which it needs room.
     fn used_node(&self) -> Option<&Arc<str>> {
         self.node.as_ref().filter(|_| !self.lost)
+    }
+
+    /// Returns whether it is being deleted on its node, so that it ends by itself.
+    const fn is_ending(&self) -> bool {
+        self.ends_at.is_some()
     }
 
     /// Returns whether both are the same pod below the same controller: then what pods below it belong to is the same.
@@ -231,7 +239,11 @@ impl Cache {
             // Requests of a workload's pod were compared above; those of other pods may have changed (in-place resize).
             let usage = match known.workload_pod {
                 Some(_) => UsageUpdate::Keep,
-                None => UsageUpdate::Set(known.used_node().map(|node| (Arc::clone(node), requests))),
+                None => UsageUpdate::Set(known.used_node().map(|node| NonTasPod {
+                    node: Arc::clone(node),
+                    requests,
+                    ends: known.is_ending(),
+                })),
             };
             return PodChange { usage, ..PodChange::default() };
         }
@@ -241,7 +253,7 @@ impl Cache {
         // The other changes of a pod, such as those of its status, leave the pods below it where they are.
         let keeps_place = self.pods.by_key.get(key).is_some_and(|known| known.has_same_place(&record));
         let mut workloads = self.forget_pod(key);
-        let usage = self.non_tas_node(&record).map(|node| (node, requests));
+        let usage = self.non_tas_usage(&record, || requests);
         if let Some(workload_pod) = &record.workload_pod {
             let pods = self.pods.by_workload.entry(workload_pod.workload.clone()).or_default();
             pods.insert(key.clone());
@@ -370,19 +382,24 @@ impl Cache {
         self.pods.workloads().flat_map(|first| self.workloads.in_chain(first)).map(|record| &record.meta.key)
     }
 
-    /// Returns the node on which a pod counts as non-TAS usage; `None` if the topology assignment of its workload
-    /// covers it, or if it is not bound.
-    fn non_tas_node(&self, pod: &PodRecord) -> Option<Arc<str>> {
+    /// Returns what a pod is charged for on its node; `None` if the topology assignment of its workload covers it, or if it is not
+    /// bound. A pod whose workload holds quota ends with it, one that is being deleted by itself.
+    fn non_tas_usage(&self, pod: &PodRecord, requests: impl FnOnce() -> Requests) -> Option<PodUsage> {
         let node = pod.used_node()?;
+        let slice = self.slice_of_pod(pod);
         let charged_to_workload = pod.workload_pod.as_ref().is_some_and(|workload_pod| {
-            let slice = self.slice_of_pod(pod);
             let assigned = slice.and_then(|record| self.nodes.assigned_hosts(&record.meta.key));
             assigned.is_some_and(|assigned| {
                 assigned.pod_sets_above_host_level.contains(&workload_pod.pod_set)
                     || assigned.hosts.contains(&self.nodes.host_of(node))
             })
         });
-        (!charged_to_workload).then(|| Arc::clone(node))
+        let holds_quota = || slice.is_some_and(|record| reservation::holds_quota(&record.status));
+        (!charged_to_workload).then(|| NonTasPod {
+            node: Arc::clone(node),
+            requests: requests(),
+            ends: pod.is_ending() || holds_quota(),
+        })
     }
 
     /// Returns the non-TAS usage of each of a workload's pods.
@@ -400,7 +417,7 @@ impl Cache {
     }
 
     fn usage_of(&self, pod: &PodRecord, workload_pod: &WorkloadPod) -> Option<PodUsage> {
-        self.non_tas_node(pod).map(|node| (node, workload_pod.requests.clone()))
+        self.non_tas_usage(pod, || workload_pod.requests.clone())
     }
 
     /// Returns whether a workload has a pod on a host that neither terminates nor has ended.

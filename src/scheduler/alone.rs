@@ -1,7 +1,7 @@
 //! What a workload would get if nothing were in use: the same assignment as in a cycle, on empty quota and empty nodes.
 //!
-//! Invariants: usage, order and other workloads play no part, so nothing is preempted; what was found for a class is kept until
-//! configuration or nodes change.
+//! Invariants: usage, order and other workloads play no part, so nothing is preempted, and pods on nodes count only if they stay when
+//! all that holds quota ends; what was found for a class is kept until configuration, nodes or pods on them change.
 //! Neighbours: `nominate` computes assignments against usage; `obstacle` decides what is told of a pending workload.
 
 use super::engine::Engine;

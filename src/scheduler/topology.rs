@@ -20,8 +20,8 @@ use crate::api::v1beta2::ReclaimPolicy;
 use crate::queue::{BlockerKind, PodSet};
 use crate::quota::{NodeId, Usage, UsageLayer};
 use crate::topology::{
-    CapacityView, DomainPath, FlavorSpec, Footprint, NodeSpec, Occupancy, Placement, PodSetPlacementError,
-    PriorPlacement, TasCache, TasPodSetRequest,
+    CapacityView, DomainPath, FlavorSpec, Footprint, NodeSpec, NonTasPod, Occupancy, Placement,
+    PodSetPlacementError, PriorPlacement, TasCache, TasPodSetRequest,
 };
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -242,7 +242,7 @@ pub(super) fn assign_topology(
     let gates = context.settings.gates.placement;
     let requests = &assignment.tas_assignment.pod_set_requests;
     let placed = if context.is_empty {
-        context.topology.place_all(requests, CapacityView::Empty, gates)
+        context.topology.place_all(requests, CapacityView::Released, gates)
     } else {
         context.topology.place_now_or_projected(requests, gates)
     };
@@ -255,20 +255,24 @@ pub(super) fn assign_topology(
         Ok(_) => {}
         Err(in_use) => {
             assignment.wake_conditions.on_topology_change = assignment.tas_assignment.flavors();
-            let empty = context.topology.place_all(
-                &assignment.tas_assignment.pod_set_requests,
-                CapacityView::Empty,
-                gates,
-            );
+            let requests = &assignment.tas_assignment.pod_set_requests;
+            let view = if context.is_empty { CapacityView::Released } else { CapacityView::Empty };
+            let empty = context.topology.place_all(requests, view, gates);
             if let Err(error) = empty {
+                // Pods of workloads without a topology go with their workloads.
+                let ends = !context.is_empty
+                    && context.topology.has_ending_pods()
+                    && context.topology.can_place(requests, CapacityView::Released, gates);
+                let kind: BlockerOf = if ends { BlockerKind::NodesInUse } else { BlockerKind::Mismatch };
                 // What is free now does not matter: two counts of one topology would contradict each other.
-                add_placement_blocker(context, request, assignment, &error, CapacityView::Empty);
+                add_placement_blocker(context, request, assignment, &error, (view, kind));
                 (assignment.mode, assignment.reason) =
                     (PreemptionMode::NoFit, PendingReason::TopologyPlacementFailed);
                 return;
             }
             if assignment.mode == PreemptionMode::Fit {
-                add_placement_blocker(context, request, assignment, &in_use, CapacityView::Projected);
+                let kind: BlockerOf = BlockerKind::NodesInUse;
+                add_placement_blocker(context, request, assignment, &in_use, (CapacityView::Projected, kind));
             }
         }
     }
@@ -285,13 +289,16 @@ pub(super) fn assign_topology(
     }
 }
 
+/// Makes a blocker of a message.
+type BlockerOf = fn(Arc<str>) -> BlockerKind;
+
 /// Adds the reason why a view has no placement as a blocker.
 fn add_placement_blocker(
     context: &mut SchedulingContext,
     request: &AssignRequest,
     assignment: &mut TentativeAssignment,
     failure: &PodSetPlacementError,
-    view: CapacityView,
+    (view, kind): (CapacityView, BlockerOf),
 ) {
     let Some(pod_set_request) = assignment.tas_assignment.pod_set_requests.get(failure.pod_set) else {
         return;
@@ -299,12 +306,7 @@ fn add_placement_blocker(
     let gates = context.settings.gates.placement;
     let message = context.topology.explain(pod_set_request, &failure.error, view, gates);
     let pod_set = assignment.tas_assignment.pod_set_indexes.get(failure.pod_set).copied().unwrap_or_default();
-    let message = Arc::from(message);
-    let kind = match view {
-        CapacityView::Empty => BlockerKind::Mismatch(message),
-        _ => BlockerKind::NodesInUse(message),
-    };
-    add_topology_blocker(request, assignment, pod_set, kind);
+    add_topology_blocker(request, assignment, pod_set, kind(Arc::from(message)));
 }
 
 fn add_topology_blocker(
@@ -374,13 +376,9 @@ impl Engine {
         self.pending.topology_changed(&changed);
     }
 
-    /// Sets or removes the requests of a pod outside topology assignments, with the node it runs on.
-    pub fn set_pod(
-        &mut self,
-        key: &crate::api::ObjectKey,
-        requests: Option<(Arc<str>, crate::resources::Requests)>,
-    ) {
-        let changed = self.topology.set_non_tas_pod(key, requests);
+    /// Sets or removes a pod outside topology assignments.
+    pub fn set_pod(&mut self, key: &crate::api::ObjectKey, pod: Option<NonTasPod>) {
+        let changed = self.topology.set_non_tas_pod(key, pod);
         if !changed.is_empty() {
             self.standings.note_change();
         }

@@ -1,6 +1,7 @@
 //! What the empty nodes of a flavor lack for pods that no placement on them holds.
 //!
-//! Invariants: other workloads play no part; asking changes nothing but cached counts.
+//! Invariants: other workloads play no part, and neither do their pods, in whichever queue: a node is empty but for the pods that
+//! stay when all that holds quota ends; asking changes nothing but cached counts.
 
 use super::TasGates;
 use super::leaf_capacity::{CapacityView, LeafCapacity};
@@ -54,7 +55,7 @@ impl TasCache {
             ..pod_set.clone()
         };
         let request = PlacementRequest::new(&anywhere, None);
-        let Ok((layout, counts)) = self.count(&request, CapacityView::Empty, TasGates::default()) else {
+        let Ok((layout, counts)) = self.count(&request, CapacityView::Released, TasGates::default()) else {
             return found;
         };
         let levels = self.trees.get(&pod_set.flavor).map(|tree| Arc::clone(&tree.levels)).unwrap_or_default();
@@ -72,7 +73,7 @@ impl TasCache {
             let leaves: Vec<&LeafCapacity> =
                 taken.filter_map(|(id, _)| self.leaf_capacities.get(*id)).collect();
             found.too_large = counts.needs.iter().find_map(|need| {
-                let free = |leaf: &&LeafCapacity| leaf.free(need.resource, CapacityView::Empty);
+                let free = |leaf: &&LeafCapacity| leaf.free(need.resource, CapacityView::Released);
                 let largest = leaves.iter().map(free).max()?;
                 let name = Arc::from(self.resource_names.name(need.resource));
                 let amount = Amount::saturating_from_i128;

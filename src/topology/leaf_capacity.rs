@@ -6,7 +6,9 @@
 //! cached counts rely on.
 
 use super::pod_requirements::{DomainPath, Occupancy};
-use super::resource_vector::{ResourceNames, ResourceVector, SparseVector, add_scaled, amount_at, is_zero};
+use super::resource_vector::{
+    ResourceNames, ResourceVector, SparseVector, add_scaled, amount_at, is_zero, to_sparse,
+};
 use super::tas_cache::NodeSpec;
 use crate::resources::UsageLayer;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -40,8 +42,29 @@ pub enum CapacityView {
     Projected,
     /// The larger of current and projected usage: free now and not reserved for another workload.
     AvailableNow,
-    /// No TAS usage at all: what would fit into an empty topology.
+    /// No TAS usage at all: what would fit into an empty topology, beside the pods outside topology assignments.
     Empty,
+    /// Neither TAS usage nor pods that end with what holds quota: what would fit if all of that ended.
+    Released,
+}
+
+/// What pods outside topology assignments use on a node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NonTasUsage {
+    /// All of it.
+    pub(super) all: ResourceVector,
+    /// The part of it that ends with what holds quota.
+    pub(super) ending: ResourceVector,
+}
+
+impl NonTasUsage {
+    /// Adds (`sign` 1) or subtracts (-1) what a pod uses.
+    pub(super) fn shift(&mut self, amounts: &[(usize, i128)], ends: bool, sign: i128) {
+        add_scaled(&mut self.all, amounts, sign);
+        if ends {
+            add_scaled(&mut self.ending, amounts, sign);
+        }
+    }
 }
 
 /// Capacity and usage of a host or of a narrowest domain.
@@ -51,6 +74,8 @@ pub(super) struct LeafCapacity {
     created_at_change: u64,
     /// Allocatable resources of its nodes minus non-TAS usage.
     pub(super) capacity: ResourceVector,
+    /// The part of non-TAS usage that ends with what holds quota.
+    pub(super) ending_usage: ResourceVector,
     pub(super) current_usage: ResourceVector,
     pub(super) projected_usage: ResourceVector,
     /// Usage of a placement being simulated; zero otherwise.
@@ -67,6 +92,7 @@ impl LeafCapacity {
         Self {
             created_at_change: change,
             capacity: ResourceVector::new(),
+            ending_usage: ResourceVector::new(),
             current_usage: ResourceVector::new(),
             projected_usage: ResourceVector::new(),
             simulated_usage: ResourceVector::new(),
@@ -83,8 +109,16 @@ impl LeafCapacity {
                 amount_at(&self.current_usage, resource).max(amount_at(&self.projected_usage, resource))
             }
             CapacityView::Empty => 0,
+            // The capacity is what they leave.
+            CapacityView::Released => -amount_at(&self.ending_usage, resource),
         };
         self.free_after(resource, used)
+    }
+
+    /// Adds (`sign` 1) or subtracts (-1) what pods outside topology assignments use on a node.
+    pub(super) fn shift_non_tas_usage(&mut self, usage: &NonTasUsage, sign: i128) {
+        add_scaled(&mut self.capacity, &to_sparse(&usage.all), -sign);
+        add_scaled(&mut self.ending_usage, &to_sparse(&usage.ending), sign);
     }
 
     pub(super) fn free_in(&self, resource: usize, layer: UsageLayer) -> i128 {

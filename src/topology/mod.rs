@@ -38,7 +38,7 @@ pub use leaf_capacity::{CapacityView, Footprint};
 pub use place::{PodSetPlacementError, PriorPlacement, TasPodSetRequest};
 pub use placement_error::{CapacityShortage, PlacementError};
 pub use pod_requirements::{DomainPath, HOSTNAME_LABEL, Occupancy, Placement, PodRequirements};
-pub use tas_cache::{NodeSpec, TasCache};
+pub use tas_cache::{NodeSpec, NonTasPod, TasCache};
 pub use tree::FlavorSpec;
 
 /// Feature gates of Kueue that change placements.

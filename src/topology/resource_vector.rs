@@ -81,6 +81,11 @@ pub(super) fn amount_at(vector: &[i128], resource: usize) -> i128 {
     vector.get(resource).copied().unwrap_or(0)
 }
 
+/// Returns the amounts that are not 0.
+pub(super) fn to_sparse(vector: &[i128]) -> SparseVector {
+    vector.iter().copied().enumerate().filter(|(_, amount)| *amount != 0).collect()
+}
+
 pub(super) fn is_zero(vector: &[i128]) -> bool {
     vector.iter().all(|amount| *amount == 0)
 }

@@ -29,8 +29,8 @@ impl TasCache {
             return Ok(PlacementResult { workers: before.cut_to(pod_set.count, |_| 0), leader: None });
         }
         // The other views count the replaced slice.
-        let kept =
-            (view == CapacityView::Empty).then(|| self.footprint(&[pod_set.occupancy(before.clone())]));
+        let is_empty = matches!(view, CapacityView::Empty | CapacityView::Released);
+        let kept = is_empty.then(|| self.footprint(&[pod_set.occupancy(before.clone())]));
         if let Some(kept) = &kept {
             self.leaf_capacities.simulate_usage(kept, 1);
         }
@@ -149,7 +149,9 @@ mod tests {
     #[test]
     fn empty_nodes_have_the_pods_that_stay() {
         let before = placement("HOST", &[("a1", 2)]);
-        for view in [CapacityView::Empty, CapacityView::Projected, CapacityView::AvailableNow] {
+        for view in
+            [CapacityView::Empty, CapacityView::Released, CapacityView::Projected, CapacityView::AvailableNow]
+        {
             let grow_to = |count| grow(&mut cluster("HOST", &[("a1", 2), ("a2", 2)]), &before, count, view);
             assert!(grow_to(4).is_ok(), "{view:?}");
             assert!(grow_to(5).is_err(), "{view:?}");

@@ -4,9 +4,9 @@
 //! are exact signed sums, so a node can be overcommitted in one resource and free in another (I4); the usage of workloads is
 //! kept by host or domain, whether or not the node exists.
 
-use super::leaf_capacity::{CapacityKey, Footprint, FootprintEntry, LeafCapacities};
+use super::leaf_capacity::{CapacityKey, Footprint, FootprintEntry, LeafCapacities, NonTasUsage};
 use super::pod_requirements::{DomainPath, PodRequirements};
-use super::resource_vector::{ResourceNames, ResourceVector, SparseVector, add_scaled};
+use super::resource_vector::{ResourceNames, ResourceVector, SparseVector, add_scaled, is_zero, to_sparse};
 use super::tree::{FlavorSpec, TopologyTree};
 use crate::api::ObjectKey;
 use crate::resources::{Amount, Quantity, Requests, UsageLayer, amount};
@@ -48,6 +48,25 @@ impl NodeSpec {
     }
 }
 
+/// A pod outside topology assignments that is bound to a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NonTasPod {
+    /// The node.
+    pub node: Arc<str>,
+    /// What it requests.
+    pub requests: Requests,
+    /// Whether it goes when all that holds quota ends.
+    pub ends: bool,
+}
+
+/// What a `NonTasPod` uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct NonTasPodUsage {
+    node: Arc<str>,
+    amounts: SparseVector,
+    ends: bool,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeEntry {
     pub(super) spec: Arc<NodeSpec>,
@@ -64,9 +83,11 @@ pub struct TasCache {
     flavors: BTreeMap<Arc<str>, FlavorSpec>,
     pub(super) trees: BTreeMap<Arc<str>, TopologyTree>,
     pub(super) nodes: BTreeMap<Arc<str>, NodeEntry>,
-    non_tas_pods: BTreeMap<ObjectKey, (Arc<str>, SparseVector)>,
+    non_tas_pods: BTreeMap<ObjectKey, NonTasPodUsage>,
+    /// Number of them that end with what holds quota.
+    ending_pods: usize,
     /// Usage of pods outside topology assignments by node name, whether or not the node exists.
-    non_tas_usage: BTreeMap<Arc<str>, ResourceVector>,
+    non_tas_usage: BTreeMap<Arc<str>, NonTasUsage>,
     pub(super) leaf_capacities: LeafCapacities,
     pub(super) count_cache: super::count_cache::CountCache,
 }
@@ -177,7 +198,7 @@ impl TasCache {
                         leaf.nodes.values().any(|n| n.taints.iter().any(super::filter::prevents_scheduling));
                     add_scaled(&mut leaf.capacity, &entry.allocatable, 1);
                     if let Some(usage) = self.non_tas_usage.get(name) {
-                        add_scaled(&mut leaf.capacity, &to_sparse(usage), -1);
+                        leaf.shift_non_tas_usage(usage, 1);
                     }
                 }
             }
@@ -206,7 +227,7 @@ impl TasCache {
                     leaf.nodes.values().any(|n| n.taints.iter().any(super::filter::prevents_scheduling));
                 add_scaled(&mut leaf.capacity, &entry.allocatable, -1);
                 if let Some(usage) = self.non_tas_usage.get(name) {
-                    add_scaled(&mut leaf.capacity, &to_sparse(usage), 1);
+                    leaf.shift_non_tas_usage(usage, -1);
                 }
             }
         }
@@ -223,37 +244,34 @@ impl TasCache {
         self.nodes.insert(Arc::clone(name), entry);
     }
 
-    /// Sets node and requests of a non-TAS pod, or removes it. Returns the flavors affected.
-    pub fn set_non_tas_pod(
-        &mut self,
-        key: &ObjectKey,
-        pod_requests: Option<(Arc<str>, Requests)>,
-    ) -> BTreeSet<Arc<str>> {
-        let pod_requests =
-            pod_requests.map(|(node, requests)| (node, self.resource_names.pod_requests(&requests)));
+    /// Sets a non-TAS pod, or removes it. Returns the flavors affected.
+    pub fn set_non_tas_pod(&mut self, key: &ObjectKey, pod: Option<NonTasPod>) -> BTreeSet<Arc<str>> {
+        let pod = pod.map(|NonTasPod { node, requests, ends }| NonTasPodUsage {
+            node,
+            amounts: self.resource_names.pod_requests(&requests),
+            ends,
+        });
         let mut changed_flavors = BTreeSet::new();
-        if self.non_tas_pods.get(key) == pod_requests.as_ref() {
+        if self.non_tas_pods.get(key) == pod.as_ref() {
             return changed_flavors;
         }
-        if let Some((node, amounts)) = self.non_tas_pods.remove(key) {
-            changed_flavors.extend(self.shift_non_tas_usage(&node, &amounts, -1));
+        if let Some(before) = self.non_tas_pods.remove(key) {
+            self.ending_pods = self.ending_pods.saturating_sub(usize::from(before.ends));
+            changed_flavors.extend(self.shift_non_tas_usage(&before, -1));
         }
-        if let Some((node, amounts)) = pod_requests {
-            changed_flavors.extend(self.shift_non_tas_usage(&node, &amounts, 1));
-            self.non_tas_pods.insert(key.clone(), (node, amounts));
+        if let Some(pod) = pod {
+            self.ending_pods = self.ending_pods.saturating_add(usize::from(pod.ends));
+            changed_flavors.extend(self.shift_non_tas_usage(&pod, 1));
+            self.non_tas_pods.insert(key.clone(), pod);
         }
         changed_flavors
     }
 
-    fn shift_non_tas_usage(
-        &mut self,
-        node: &Arc<str>,
-        amounts: &SparseVector,
-        sign: i128,
-    ) -> BTreeSet<Arc<str>> {
+    fn shift_non_tas_usage(&mut self, pod: &NonTasPodUsage, sign: i128) -> BTreeSet<Arc<str>> {
+        let NonTasPodUsage { node, amounts, ends } = pod;
         let sum = self.non_tas_usage.entry(Arc::clone(node)).or_default();
-        add_scaled(sum, amounts, sign);
-        if super::resource_vector::is_zero(sum) {
+        sum.shift(amounts, *ends, sign);
+        if is_zero(&sum.all) {
             self.non_tas_usage.remove(node);
         }
         let keys: Vec<CapacityKey> = self
@@ -265,14 +283,22 @@ impl TasCache {
             let leaf = self.leaf_capacities.find(&key).and_then(|id| self.leaf_capacities.usage_mut(id));
             if let Some(leaf) = leaf {
                 add_scaled(&mut leaf.capacity, amounts, -sign);
+                if *ends {
+                    add_scaled(&mut leaf.ending_usage, amounts, sign);
+                }
             }
         }
         self.flavors_of_node(node)
     }
 
+    /// Returns whether pods outside topology assignments end with what holds quota, on any node.
+    pub const fn has_ending_pods(&self) -> bool {
+        self.ending_pods > 0
+    }
+
     /// Returns what pods outside topology assignments use on a node.
     pub(super) fn non_tas_usage_of(&self, node: &str) -> &[i128] {
-        self.non_tas_usage.get(node).map(Vec::as_slice).unwrap_or_default()
+        self.non_tas_usage.get(node).map(|usage| usage.all.as_slice()).unwrap_or_default()
     }
 
     /// Returns the usage of occupancies in a form that is cheap to add and subtract repeatedly.
@@ -334,10 +360,11 @@ impl TasCache {
         for entry in footprints.flat_map(|footprint| &footprint.entries) {
             add_scaled(usage.entry(entry.key.clone()).or_default(), &entry.amounts, 1);
         }
-        let mut non_tas_usage: BTreeMap<&str, ResourceVector> = BTreeMap::new();
-        for (node, amounts) in self.non_tas_pods.values() {
-            add_scaled(non_tas_usage.entry(node).or_default(), amounts, 1);
+        let mut non_tas_usage: BTreeMap<&str, NonTasUsage> = BTreeMap::new();
+        for pod in self.non_tas_pods.values() {
+            non_tas_usage.entry(&pod.node).or_default().shift(&pod.amounts, pod.ends, 1);
         }
+        let ending_pods = self.non_tas_pods.values().filter(|pod| pod.ends).count();
         let same = |a: &[i128], b: &[i128]| {
             (0..a.len().max(b.len()))
                 .all(|n| super::resource_vector::amount_at(a, n) == super::resource_vector::amount_at(b, n))
@@ -348,22 +375,22 @@ impl TasCache {
             same(sum.map_or(&[], |s| &s[..]), leaf_keys.map_or(&[], |leaf| leaf.usage(layer)))
         };
         let capacity_ok = self.leaf_capacities.iter().all(|(_, leaf)| {
-            let mut sum = ResourceVector::new();
+            let (mut sum, mut ending) = (ResourceVector::new(), ResourceVector::new());
             for name in leaf.nodes.keys() {
                 let node = self.nodes.get(name);
                 add_scaled(&mut sum, node.map_or(&[], |node| &node.allocatable[..]), 1);
-                add_scaled(&mut sum, &non_tas_usage.get(&**name).map(to_sparse).unwrap_or_default(), -1);
+                if let Some(used) = non_tas_usage.get(&**name) {
+                    add_scaled(&mut sum, &to_sparse(&used.all), -1);
+                    add_scaled(&mut ending, &to_sparse(&used.ending), 1);
+                }
             }
-            same(&sum, &leaf.capacity) && super::resource_vector::is_zero(&leaf.simulated_usage)
+            same(&sum, &leaf.capacity) && same(&ending, &leaf.ending_usage) && is_zero(&leaf.simulated_usage)
         });
         let both = [UsageLayer::Current, UsageLayer::Projected];
         let leaf_keys = both.iter().flat_map(|layer| self.leaf_capacities.usage_by_key(*layer).into_keys());
         let mut keys = usage.keys().cloned().chain(leaf_keys);
         let usage_ok = keys.all(|key| both.iter().all(|layer| usage_matches(&key, *layer)));
-        capacity_ok && usage_ok && self.count_cache_is_consistent()
+        let pods_ok = ending_pods == self.ending_pods;
+        capacity_ok && usage_ok && pods_ok && self.count_cache_is_consistent()
     }
-}
-
-fn to_sparse(vector: &ResourceVector) -> SparseVector {
-    vector.iter().copied().enumerate().filter(|(_, amount)| *amount != 0).collect()
 }

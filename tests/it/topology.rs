@@ -1,13 +1,15 @@
 //! Placement: usage equals a recount after any history (I21), nothing panics, a placement that is reported fits, and on small
 //! trees a placement that exists is found.
 
+mod outside_pods;
+
 use k8s_openapi::api::core::v1::Taint;
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::PodSetTopologyRequest;
 use sluice::resources::{Amount, Requests, UsageLayer};
 use sluice::topology::{
-    AskedFlavor, CapacityView, DomainPath, FlavorSpec, Footprint, HOSTNAME_LABEL, NodeSpec, Occupancy,
-    Placement, PodRequirements, PriorPlacement, TasCache, TasGates, TasPodSetRequest,
+    AskedFlavor, CapacityView, DomainPath, FlavorSpec, Footprint, HOSTNAME_LABEL, NodeSpec, NonTasPod,
+    Occupancy, Placement, PodRequirements, PriorPlacement, TasCache, TasGates, TasPodSetRequest,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,6 +33,11 @@ impl SeededRandom {
 
 fn requests(entries: &[(&str, Amount)]) -> Requests {
     entries.iter().map(|(name, amount)| (Arc::from(*name), *amount)).collect()
+}
+
+/// A pod without a topology assignment; `ends` says whether it goes with what holds quota.
+fn on_node(node: &str, requests: Requests, ends: bool) -> NonTasPod {
+    NonTasPod { node: Arc::from(node), requests, ends }
 }
 
 /// A taint that no pod tolerates.
@@ -111,7 +118,7 @@ fn random_topology_request(random: &mut SeededRandom) -> Option<PodSetTopologyRe
 #[derive(Default)]
 struct Model {
     nodes: BTreeMap<String, NodeSpec>,
-    pods: BTreeMap<u64, (String, Requests)>,
+    pods: BTreeMap<u64, NonTasPod>,
     placed: BTreeMap<u64, (Vec<Occupancy>, Footprint)>,
 }
 
@@ -125,8 +132,8 @@ impl Model {
         free -= self
             .pods
             .values()
-            .filter(|(on, _)| on == host)
-            .map(|(_, r)| amount_of(r) + pod_slot)
+            .filter(|pod| *pod.node == *host)
+            .map(|pod| amount_of(&pod.requests) + pod_slot)
             .sum::<i64>();
         for occupancy in
             self.placed.values().flat_map(|(all, _)| all).filter(|o| o.placement.levels.len() == 1)
@@ -169,15 +176,16 @@ fn step(cluster: &mut TasCache, model: &mut Model, random: &mut SeededRandom) {
         }
         4 | 5 => {
             // Non-TAS pods, also on nodes that are deleted or full.
-            let id = random.random_below(20);
-            let usage = (random.random_below(3) > 0)
-                .then(|| requests(&[("cpu", random.amount(6)), ("gpu", random.amount(2))]));
-            match &usage {
-                Some(usage) => drop(model.pods.insert(id, (name.clone(), usage.clone()))),
+            let (id, ends) = (random.random_below(20), random.random_below(2) == 0);
+            let pod = (random.random_below(3) > 0).then(|| {
+                let usage = requests(&[("cpu", random.amount(6)), ("gpu", random.amount(2))]);
+                on_node(&name, usage, ends)
+            });
+            match &pod {
+                Some(pod) => drop(model.pods.insert(id, pod.clone())),
                 None => drop(model.pods.remove(&id)),
             }
-            let usage = usage.map(|usage| (Arc::from(name.as_str()), usage));
-            cluster.set_non_tas_pod(&ObjectKey::new("ns", &id.to_string()), usage);
+            cluster.set_non_tas_pod(&ObjectKey::new("ns", &id.to_string()), pod);
         }
         6 => {
             if let Some((_, footprint)) = model.placed.remove(&random.random_below(16)) {
@@ -239,6 +247,7 @@ fn grow(cluster: &mut TasCache, model: &mut Model, random: &mut SeededRandom) {
     let mut place = |view| cluster.place_all(std::slice::from_ref(&part), view, TasGates::default());
     let Ok(placements) = place(CapacityView::Projected) else { return };
     assert!(place(CapacityView::Empty).is_ok(), "what fits beside others fits alone");
+    assert!(place(CapacityView::Released).is_ok(), "and when all others end");
     let placement = placements[0].clone();
     assert_eq!(placement.pod_count(), count);
     let added = part.occupancy(part.added_domains(&placement));
@@ -424,7 +433,7 @@ fn flavors_without_a_topology_are_counted_by_node() {
     };
     assert_eq!(anywhere(&mut cluster), (2 + 1 + 2, 12));
     let own = requests(&[("cpu", Amount::new(3))]);
-    cluster.set_non_tas_pod(&ObjectKey::new("ns", "p"), Some((Arc::from("r0h0"), own)));
+    cluster.set_non_tas_pod(&ObjectKey::new("ns", "p"), Some(on_node("r0h0", own, false)));
     assert_eq!(anywhere(&mut cluster), (1 + 2, 9));
     let assigned = pod_set_request("f", 1, requests(&[("cpu", Amount::new(5))]), None);
     let placed =
@@ -473,26 +482,4 @@ fn leader_is_placed_with_workers_when_possible() {
             assert_eq!(i64::from(placement.pod_count()), pods);
         }
     }
-}
-
-#[test]
-fn exhausted_resource_blocks_only_requesting_pods() {
-    let mut cluster = small_cluster(&vec![vec![4]]);
-    let hog = requests(&[("memory", Amount::new(9))]);
-    cluster.set_non_tas_pod(&ObjectKey::new("ns", "by-hand"), Some((Arc::from("r0h0"), hog)));
-    let fits = |cluster: &mut TasCache, per_pod: Requests| {
-        cluster
-            .place_all(
-                &[pod_set_request("f", 4, per_pod, None)],
-                CapacityView::Projected,
-                TasGates::default(),
-            )
-            .is_ok()
-    };
-    assert!(fits(&mut cluster, one_cpu()));
-    assert!(!fits(&mut cluster, requests(&[("memory", Amount::new(1))])));
-    let over = requests(&[("cpu", Amount::new(5))]);
-    cluster.set_non_tas_pod(&ObjectKey::new("ns", "overcommitted"), Some((Arc::from("r0h0"), over)));
-    assert!(!fits(&mut cluster, one_cpu()));
-    assert!(fits(&mut cluster, Requests::new()));
 }

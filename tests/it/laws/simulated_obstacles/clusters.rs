@@ -1,5 +1,6 @@
 //! Random clusters, and how they stand once nothing moves in them any more.
 
+use super::jobs::{RunningPod, running_pods, stored};
 use crate::simulate_cluster::options;
 use crate::verdict_lines::{kueue, meta};
 use jiff::SignedDuration;
@@ -55,6 +56,7 @@ pub(super) struct Cluster {
     nodes: Vec<(u32, bool)>,
     queues: Vec<QueueOf>,
     workloads: Vec<WorkloadOf>,
+    pods: Vec<RunningPod>,
 }
 
 pub(super) fn cluster() -> impl Strategy<Value = Cluster> {
@@ -89,8 +91,8 @@ pub(super) fn cluster() -> impl Strategy<Value = Cluster> {
         |(queue, priority, inactive, sets)| WorkloadOf { queue, priority, active: !inactive, sets },
     );
     let nodes = prop::collection::vec((1..7_u32, any::<bool>()), 1..4);
-    (nodes, prop::collection::vec(queue, 3), prop::collection::vec(workload, 1..7))
-        .prop_map(|(nodes, queues, workloads)| Cluster { nodes, queues, workloads })
+    (nodes, prop::collection::vec(queue, 3), prop::collection::vec(workload, 1..7), running_pods())
+        .prop_map(|(nodes, queues, workloads, pods)| Cluster { nodes, queues, workloads, pods })
 }
 
 fn node((index, (cpus, rack)): (usize, &(u32, bool))) -> Value {
@@ -183,6 +185,9 @@ pub(super) fn objects(cluster: &Cluster) -> Vec<Value> {
     all.extend(cluster.nodes.iter().enumerate().map(node));
     all.extend(cluster.queues.iter().enumerate().flat_map(queue_objects));
     all.extend(cluster.workloads.iter().enumerate().map(workload));
+    if !cluster.pods.is_empty() {
+        all.extend(stored(&cluster.pods, cluster.nodes.len()));
+    }
     all
 }
 
@@ -190,7 +195,10 @@ pub(super) fn load(objects: &[Value]) -> Simulation {
     let start = "2027-01-15T09:00:00Z".parse().unwrap();
     let run_for = Some(SignedDuration::from_mins(1));
     let mut simulation = Simulation::new(SimulationOptions { start, run_for, ..options() }).unwrap();
-    for object in objects {
+    // An owner comes before its Workload.
+    let (workloads, others): (Vec<&Value>, Vec<&Value>) =
+        objects.iter().partition(|object| object["kind"] == "Workload");
+    for object in others.into_iter().chain(workloads) {
         let group = object["apiVersion"].as_str().unwrap().split_once('/').map_or("", |(group, _)| group);
         let kind = Kind::from_group_kind(group, object["kind"].as_str().unwrap()).unwrap();
         simulation.load_stored(kind, object.clone());
