@@ -1,9 +1,9 @@
 //! Which pods belong to the workload that they name.
 //!
 //! Invariants: a pod belongs to its workload if the pod itself, or one of its controllers up to `DEPTH_LIMIT` above each
-//! other, is an owner of the workload, by UID. The annotation alone is not enough: the author of a pod writes it, and a pod
+//! other, is an owner of the workload, or the workload itself, by UID. The annotation alone is not enough: the author of a pod writes it, and a pod
 //! that merely names a workload must not be ungated onto its nodes, ended with it, or left out of the usage of its own
-//! node (I21). So no pod belongs to a workload without owners. A pod whose membership depends on the controller of a job
+//! node (I21). A pod whose membership depends on the controller of a job
 //! is checked again when that job appears, disappears, or gets another controller. Pods may be controllers as well: the driver of a
 //! SparkApplication makes the executors.
 //!
@@ -214,5 +214,5 @@ impl Cache {
 }
 
 fn is_owner(record: &WorkloadRecord, uid: &str) -> bool {
-    record.owner_uids().any(|owner| **owner == *uid)
+    (*record.meta.uid == *uid && !uid.is_empty()) || record.owner_uids().any(|owner| **owner == *uid)
 }

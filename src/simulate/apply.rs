@@ -2,7 +2,7 @@
 //! does; objects exported from a server as they are.
 
 use super::manifest::{Manifest, Manifests, Problem};
-use super::objects::{describe, field, field_text, key_of, merge, set, text_at, value_at};
+use super::objects::{describe, field, field_text, has_owner, key_of, merge, set, text_at, value_at};
 use super::quantities;
 use super::run_annotations::{self, ARRIVES_AFTER};
 use super::schema::Schemas;
@@ -92,6 +92,7 @@ impl Simulation {
 
     /// Stores an object exported from a server.
     pub fn load_stored(&mut self, kind: Kind, mut object: Value) {
+        let former_owner = text_at(&object, "/metadata/ownerReferences/0/uid").to_owned();
         if kind == Kind::Workload {
             drop_unknown_owner(&mut object);
         }
@@ -101,6 +102,9 @@ impl Simulation {
             if owner.is_none_or(|job| text_at(job, "/metadata/uid") != uid) {
                 drop_owner(&mut object);
             }
+        }
+        if kind == Kind::Workload && !has_owner(&object) {
+            self.pod_owners.note_without_owner(key_of(&object), former_owner);
         }
         self.ensure_namespace(&object);
         if is_queued(kind, &object) {

@@ -187,8 +187,7 @@ impl JobRunner {
     /// Updates the due steps of a Workload. Only a Workload without an owner runs by itself.
     fn observe_workload(&mut self, id: RunId, workload: &Value, now: Timestamp) -> Option<JobStep> {
         let flags = ConditionFlags::from_workload(workload);
-        let runs = flags.admitted && !flags.evicted && !flags.finished;
-        if has_owner(workload) || !runs {
+        if has_owner(workload) || !flags.runs() {
             self.end_planned(workload);
             self.forget(&id);
             return None;

@@ -91,6 +91,11 @@ impl ConditionFlags {
         }
         flags
     }
+
+    /// Whether its pods run: it is admitted, and neither ends nor has ended.
+    pub(super) const fn runs(self) -> bool {
+        self.admitted && !self.evicted && !self.finished
+    }
 }
 
 /// Returns whether the condition of type `kind` is True.

@@ -2,7 +2,8 @@
 //!
 //! Invariants: only the pods of marked templates are made, as others run without quota; a pod passes the webhook of pods before it
 //! is stored. All pods of an object are made at once, and roll-outs are not simulated: pods keep the template that they were made of.
-//! Objects that were loaded from a cluster have their pods there; those of a job go when it stops or ends.
+//! Objects that were loaded from a cluster have their pods there; those of a job go when it stops or ends, and those of an object that
+//! is not simulated with its Workload, which runs without it.
 
 use super::fake_api_server::FakeApiServer;
 use super::objects::{field, field_text, key_of, set, text_at, value_at};
@@ -38,12 +39,28 @@ pub(super) struct PodOwners {
     made: BTreeMap<String, usize>,
     /// Pods that were loaded, by the UIDs of the jobs above them; `None` before the first job stops.
     loaded: Option<BTreeMap<String, Vec<ObjectKey>>>,
+    /// Workloads whose owner is not simulated, and its UID, until they have its pods.
+    without_owner: BTreeMap<ObjectKey, String>,
+    /// UIDs of the Workloads that have pods of their own.
+    with_pods: BTreeSet<String>,
 }
 
 impl PodOwners {
     /// Notes that a pod is gone.
     pub(super) fn forget_pod(&mut self, uid: &str) {
         self.gone.push(uid.to_owned());
+    }
+
+    /// Notes that a Workload was loaded without the owner that it has in the cluster.
+    pub(super) fn note_without_owner(&mut self, workload: ObjectKey, owner: String) {
+        if !owner.is_empty() {
+            self.without_owner.insert(workload, owner);
+        }
+    }
+
+    /// Returns whether a Workload has pods of its own.
+    pub(super) fn has_pods(&self, uid: &str) -> bool {
+        self.with_pods.contains(uid)
     }
 }
 
@@ -74,6 +91,37 @@ fn loaded_pods(server: &FakeApiServer, kinds: &[Kind]) -> BTreeMap<String, Vec<O
 }
 
 impl Simulation {
+    /// Gives Workloads that run without their owners the pods below those that name them.
+    pub(super) fn adopt_pods(&mut self) {
+        let without_owner = std::mem::take(&mut self.pod_owners.without_owner);
+        if without_owner.is_empty() {
+            return;
+        }
+        let harness = &mut self.harness;
+        let loaded = loaded_pods(&harness.server, harness.core.kinds());
+        for (workload, owner) in without_owner {
+            let Some(stored) = harness.server.get(Kind::Workload, &workload) else { continue };
+            let uid = text_at(stored, "/metadata/uid").to_owned();
+            let (resource, name) = (Kind::Workload.resource(), &*workload.name);
+            let reference = json!([{"apiVersion": resource.api_version(), "kind": resource.kind, "name": name,
+                "uid": uid, "controller": true}]);
+            let is_named = |pod: &Value| {
+                let annotations = value_at(pod, "/metadata/annotations");
+                annotations.is_some_and(|map| field_text(map, names::WORKLOAD_ANNOTATION) == name)
+            };
+            for pod in loaded.get(&owner).into_iter().flatten() {
+                let adopt = |pod: &mut Value| {
+                    if is_named(pod) {
+                        set(pod, &["metadata", "ownerReferences"], reference.clone());
+                    }
+                };
+                harness.server.edit(Kind::Pod, pod, adopt);
+            }
+            self.pod_owners.with_pods.insert(uid);
+        }
+        self.pod_owners.loaded = None;
+    }
+
     /// Deletes the loaded pods of a job, which stops or has ended: whatever they waited for in the cluster, nothing in a simulation
     /// takes it away.
     pub(super) fn end_loaded_pods(&mut self, job_uid: &str) {

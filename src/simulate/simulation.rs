@@ -10,7 +10,7 @@ use super::harness::Harness;
 use super::job_runner::{JobRunner, JobStep, Readiness, apply_step};
 use super::livelock::LivelockDetector;
 use super::manifest::{Manifest, Manifests, Problem};
-use super::objects::{is_true, key_of, text_at};
+use super::objects::{ConditionFlags, is_true, key_of, text_at};
 use super::pod_owners::PodOwners;
 use super::timeline::{StatusSummary, Timeline};
 use crate::admission::AdmissionSettings;
@@ -154,6 +154,7 @@ impl Simulation {
     /// Makes the core lead if it does not yet, so that all existing objects are decided on together, and runs one
     /// instant.
     fn begin(&mut self) {
+        self.adopt_pods();
         if !self.harness.core.is_leading() {
             self.deliver_deltas();
             self.apply_deltas(vec![Delta::Leading(true)]);
@@ -306,6 +307,7 @@ impl Simulation {
                     match kind {
                         Kind::Pod => self.pod_owners.forget_pod(uid),
                         Kind::Job(_) => self.end_loaded_pods(uid),
+                        Kind::Workload if self.pod_owners.has_pods(uid) => self.end_loaded_pods(uid),
                         _ => {}
                     }
                 }
@@ -360,8 +362,16 @@ impl Simulation {
             return;
         }
         let related = self.harness.core.units().cache.related();
+        let uid = text_at(object, "/metadata/uid");
+        let has_stopped = kind == Kind::Workload
+            && self.pod_owners.has_pods(uid)
+            && !ConditionFlags::from_workload(object).runs();
+        let stopped = has_stopped.then(|| uid.to_owned());
         if let Some(step) = self.job_runner.observe((kind, key.clone()), object, related, self.now) {
             self.run_step(kind, key, step);
+        }
+        if let Some(uid) = stopped {
+            self.end_loaded_pods(&uid);
         }
     }
 

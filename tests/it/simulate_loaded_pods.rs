@@ -87,3 +87,57 @@ fn pods_of_a_finished_or_deleted_job_leave_their_nodes() {
     let deleted = report(&mut simulation);
     assert_eq!(deleted["admitted"][0]["job"], "team/next", "{deleted:#}");
 }
+
+/// A Workload that ran in the cluster in a queue without a topology, of an object that is not simulated, with a pod on the node.
+fn of_other_kind() -> [Value; 2] {
+    let owner = json!([{"apiVersion": "example.com/v1", "kind": "Custom", "name": "custom", "uid": "uid-of-custom",
+        "controller": true}]);
+    let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}});
+    let set = json!({"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}});
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": "2027-01-15T08:00:00Z"});
+    let assigned =
+        json!({"name": "main", "count": 1, "flavors": {"cpu": "plain"}, "resourceUsage": {"cpu": "1"}});
+    let workload = json!({"apiVersion": KUEUE_API_VERSION, "kind": "Workload",
+        "metadata": {"name": "custom", "namespace": "team", "uid": "uid-of-workload", "ownerReferences": owner},
+        "spec": {"queueName": "plain", "podSets": [set]},
+        "status": {"admission": {"clusterQueue": "plain", "podSetAssignments": [assigned]},
+            "conditions": [condition("QuotaReserved"), condition("Admitted")]}});
+    let mut pod = pod("custom", "custom", 0);
+    pod["metadata"]["ownerReferences"] = owner;
+    [workload, pod]
+}
+
+#[test]
+fn pods_of_an_object_that_is_not_simulated_end_with_its_workload() {
+    let mut objects = racks();
+    objects.push(
+        json!({"apiVersion": KUEUE_API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "plain"}}),
+    );
+    let flavors = json!([{"name": "plain", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]);
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": flavors}]);
+    objects.extend(queue("plain", "2", &json!({"resourceGroups": groups})));
+    for workload_first in [true, false] {
+        let mut simulation = empty_simulation();
+        simulation.apply_all(manifests(&objects));
+        let [workload, pod] = of_other_kind();
+        let mut loaded = [(Kind::Workload, workload), (Kind::Pod, pod)];
+        if !workload_first {
+            loaded.reverse();
+        }
+        for (kind, object) in loaded {
+            simulation.load_stored(kind, object);
+        }
+        simulation.apply_change("next", manifests(&[job("next", "q", 2, &json!({}))]));
+        simulation.run_until_stable();
+        let before = report(&mut simulation);
+        assert_eq!(before["admitted"][0]["workload"], "team/custom", "{before:#}");
+        assert_eq!(before["pending"][0]["job"], "team/next", "{before:#}");
+        assert_eq!(before["pending"][0]["stuck"], false, "its pods end with it: {before:#}");
+        let gone = json!({"apiVersion": KUEUE_API_VERSION, "kind": "Workload", "spec": {},
+            "metadata": {"name": "custom", "namespace": "team", "deletionTimestamp": "2027-01-15T09:00:00Z"}});
+        simulation.apply_change("ends", manifests(&[gone]));
+        simulation.run_until_stable();
+        let after = report(&mut simulation);
+        assert_eq!(after["admitted"][0]["job"], "team/next", "{after:#}");
+    }
+}
