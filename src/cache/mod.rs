@@ -32,6 +32,7 @@ pub(crate) mod state_index;
 mod tombstones;
 mod units;
 pub(crate) mod unreadable;
+mod vanished;
 mod workload_index;
 pub(crate) mod workload_object;
 mod workloads;

@@ -139,7 +139,7 @@ impl Cache {
     pub(super) fn workload_held_up(&self, key: &ObjectKey) -> Option<ObjectKey> {
         let workload = &self.pods.get(key)?.workload_pod.as_deref()?.workload;
         let mut records = self.workloads.in_chain(workload).peekable();
-        let exists = records.peek().is_some();
+        let exists = records.peek().is_some() || self.vanished(workload).is_some();
         let job = records.find_map(|record| self.job_of(record).or_else(|| self.former_job_of(record)));
         let job = job.or_else(|| self.job_of_own_workload(workload));
         let waits = job.map_or(exists, |(_, job)| {

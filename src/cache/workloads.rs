@@ -3,6 +3,7 @@
 
 use super::records::{IndexKeys, WorkloadRecord};
 use super::remove_from_index;
+use super::vanished::VanishedWorkloads;
 use super::workload_index::WorkloadIndex;
 use crate::api::{ByKey, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,8 @@ pub(super) struct WorkloadRecords {
     by_chain: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// All of them, for readers outside the core.
     index: WorkloadIndex,
+    /// Those that were removed with quota.
+    pub(super) vanished: VanishedWorkloads,
 }
 
 impl WorkloadRecords {

@@ -1,6 +1,7 @@
 //! Feeds the history with what the objects say, and compares its open runs with the ledger.
 //!
-//! Invariant: assumed admissions are left out, because their writes have not landed; the comparison adds them again.
+//! Invariant: assumed admissions are left out, because their writes have not landed, and so are Workloads that were removed with quota;
+//! the comparison adds both again.
 
 use super::scheduler_input::SchedulerInput;
 use super::settings::CoreSettings;
@@ -92,6 +93,7 @@ impl HistoryFeed<'_> {
         for key in self.assumed.workloads() {
             self.add_assumed(key, &mut sums);
         }
+        self.add_vanished(&mut sums);
         let mut drift = 0_usize;
         for (name, _) in self.cache.cluster_queues() {
             let mut expected = sums.remove(name).unwrap_or_default();
@@ -102,6 +104,19 @@ impl HistoryFeed<'_> {
             drift = drift.saturating_add(expected.values().filter(|amount| **amount != 0).count());
         }
         drift
+    }
+
+    /// Adds what Workloads are charged for that were removed while pods ran on their quota: their runs have ended.
+    fn add_vanished(&self, sums: &mut Sums) {
+        let input = SchedulerInput { cache: self.cache, settings: self.settings };
+        for charge in self.cache.vanished_workloads().filter_map(|record| input.charge_from_admission(record))
+        {
+            let sum = sums.entry(charge.cluster_queue).or_default();
+            for (fr, amount) in charge.usage {
+                let slot = sum.entry(fr).or_default();
+                *slot = slot.saturating_add(amount.to_i128());
+            }
+        }
     }
 
     /// Adds the charge of an assumed admission, and subtracts the run of the slice that it replaces.

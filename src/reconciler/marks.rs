@@ -66,6 +66,11 @@ impl Reconciler {
             self.work_queue.add(ReconcileKey::Unit(owner.clone()));
         }
         let Some(unit) = self.cache.unit_of_pod(pod).cloned() else { return };
+        let uid = self.cache.known_version(Kind::Pod, pod).map(|(uid, _)| uid);
+        let vanished = uid.into_iter().flat_map(|uid| self.cache.vanished_of(uid));
+        let vanished: Vec<ObjectKey> =
+            vanished.chain(self.cache.vanished(&unit.key).map(|record| &record.meta.key)).cloned().collect();
+        self.mark_workloads(vanished);
         self.mark_workloads(self.cache.workloads_of_unit(&unit));
         self.work_queue.add(ReconcileKey::Unit(unit));
     }
@@ -152,8 +157,8 @@ impl Reconciler {
     }
 
     pub(super) fn mark_workloads_owned_by(&mut self, uid: &str) {
-        let workloads = self.cache.workloads_owned_by(uid);
-        self.work_queue.add_all(workloads.iter().cloned().map(ReconcileKey::workload));
+        let workloads = self.cache.workloads_owned_by(uid).iter().chain(self.cache.vanished_of(uid));
+        self.work_queue.add_all(workloads.cloned().map(ReconcileKey::workload));
     }
 
     pub(super) fn mark_local_queue_and_workloads(&mut self, key: &ObjectKey) {

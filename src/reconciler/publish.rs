@@ -9,7 +9,7 @@ use crate::api::{ObjectKey, names};
 use crate::cache::records::LocalQueueRecord;
 use crate::quota::{FlavorResource, NodeRef};
 use crate::resources::Amount;
-use crate::scheduler::PendingCounts;
+use crate::scheduler::{Charge, PendingCounts};
 use crate::snapshot::{
     ClusterQueueView, CohortView, LocalQueueReference, LocalQueueView, QueueView, References, Snapshot,
 };
@@ -70,26 +70,31 @@ impl Reconciler {
     }
 
     /// Returns the number of flavor-resources of ClusterQueues whose usage in the ledger differs from the sum over the
-    /// objects plus assumed admissions. Returns 0 until all lists are complete, because nothing is charged before.
+    /// objects, those that were removed while pods ran on their quota, and assumed admissions. Returns 0 until all lists
+    /// are complete, because nothing is charged before.
     pub fn ledger_drift(&self) -> usize {
         if !self.is_synced() {
             return 0;
         }
         let mut sums: BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>> = BTreeMap::new();
+        let mut add = |charge: Charge| {
+            let sum = sums.entry(charge.cluster_queue).or_default();
+            for (fr, amount) in charge.usage {
+                let slot = sum.entry(fr).or_default();
+                *slot = slot.saturating_add(amount.to_i128());
+            }
+        };
+        for vanished in self.cache.vanished_workloads() {
+            self.scheduler_input().charge_from_admission(vanished).into_iter().for_each(&mut add);
+        }
         for (key, record) in self.cache.workloads() {
             let assumed =
                 || self.engine.charge_of(key).filter(|_| self.membership.assumed.contains(key)).cloned();
             if self.scheduler_input().is_charged_to_replacing(record, &self.membership.assumed) {
                 continue;
             }
-            let Some(charge) = self.scheduler_input().charge_from_admission(record).or_else(assumed) else {
-                continue;
-            };
-            let sum = sums.entry(charge.cluster_queue).or_default();
-            for (fr, amount) in charge.usage {
-                let slot = sum.entry(fr).or_default();
-                *slot = slot.saturating_add(amount.to_i128());
-            }
+            let charge = self.scheduler_input().charge_from_admission(record).or_else(assumed);
+            charge.into_iter().for_each(&mut add);
         }
         let mut drift = 0_usize;
         for name in self.cache.cluster_queues().map(|(name, _)| name) {

@@ -290,6 +290,12 @@ impl JobServer {
         self.condition("QuotaReserved").is_some_and(|(status, _)| status == "True")
     }
 
+    /// Returns the names of the Workloads that the queues are charged for, whether they exist or not.
+    pub(crate) fn charged(&self) -> Vec<String> {
+        let queues = self.harness.core.list_queues(10).cluster_queues;
+        queues.iter().flat_map(|queue| &queue.workloads.first).map(|key| key.name.to_string()).collect()
+    }
+
     /// Deactivates the only Workload.
     pub(crate) fn deactivate(&mut self) {
         let name = self.workload_name();

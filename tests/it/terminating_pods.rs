@@ -147,6 +147,54 @@ fn terminating_pods_hold_the_quota_of_an_evicted_job() {
     }
 }
 
+/// Without its finalizer no object holds quota for the pods. The manager keeps it, and makes the next Workload when they have ended.
+#[test]
+fn terminating_pods_hold_the_quota_of_a_workload_that_was_removed_by_force() {
+    for controller in [Controller::Job, Controller::Child, Controller::Unknown] {
+        for row in without_terminating_pods() {
+            let case = format!("{} {controller:?}", row.name);
+            let mut job = Started::new(row);
+            job.run_pod(controller);
+            let workload = job.server.workload_name();
+            job.server.delete(Kind::Workload, &workload);
+            assert!(job.is_suspended() && job.server.holds_quota(), "{case}");
+            job.play_stopped();
+            job.server.edit(Kind::Workload, &workload, |workload| {
+                workload["metadata"]["finalizers"] = json!([]);
+            });
+            assert_eq!(job.server.all(Kind::Workload), Vec::<Value>::new(), "{case}");
+            assert_eq!(job.server.charged(), [workload.as_str()], "{case}: its pod runs");
+            job.server.delete(Kind::Pod, "pod");
+            assert_eq!(job.server.charged(), [workload.as_str()], "{case}: its pod terminates");
+            job.server.end_pod("pod");
+            assert_eq!(job.server.charged(), [job.server.workload_name()], "{case}: its pod has ended");
+            assert!(!job.is_suspended(), "{case}: it runs again");
+        }
+    }
+}
+
+/// A pod that merely names a Workload that was removed by force does not keep its quota.
+#[test]
+fn pods_of_others_hold_no_quota_of_a_workload_that_was_removed_by_force() {
+    for controller in [Controller::Nothing, Controller::OtherJob] {
+        for row in without_terminating_pods() {
+            let mut job = Started::new(row);
+            let (kind, name) = (job.kind(), job.name.clone());
+            job.run_pod(controller);
+            let workload = job.server.workload_name();
+            // The owner of the queue wants it no more.
+            job.server.edit_queue("0");
+            job.server.edit(Kind::Workload, &workload, |workload| {
+                workload["metadata"]["finalizers"] = json!([]);
+                workload["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+            });
+            assert!(job.server.get(kind, &name).is_some() && job.is_suspended(), "{}", row.name);
+            job.play_stopped();
+            assert_eq!(job.server.charged(), Vec::<String>::new(), "{} {controller:?}", row.name);
+        }
+    }
+}
+
 /// An operator leaves the status of an object that is being deleted as it is, as KubeRay does: the end of the pods frees the quota, and
 /// the Workload, for which the deletion in the foreground waits.
 #[test]

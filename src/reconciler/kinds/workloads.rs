@@ -27,11 +27,15 @@ impl KindRules for Workloads {
         if let Some(record) = &record {
             core.second_passes.forget(key, &record.meta.uid);
             core.history.delete(record);
+            core.cache.keep_vanished(record);
         }
         core.writes.completing.remove(key);
         core.writes.restarts.remove(key);
         core.membership.assumed.remove(key);
-        core.engine.release(key);
+        // Of one with quota the next step says whether pods still run on it.
+        if core.cache.vanished(key).is_none() {
+            core.engine.release(key);
+        }
         core.engine.remove_pending(key);
         core.follow_workload_change(key, change);
     }

@@ -24,6 +24,16 @@ impl Reconciler {
     }
 
     fn apply_queue_membership(&mut self, key: &ObjectKey, now: Timestamp) -> QueueMembership {
+        if self.cache.vanished(key).is_some() {
+            if let Some(charge) = self.workload_facts().charge_of_vanished(key, now) {
+                self.membership.assumed.remove(key);
+                self.engine.charge(key, charge);
+                self.engine.drop_penalty(key);
+                self.queues.waiting_heads.forget(key);
+                return QueueMembership::NotQueued;
+            }
+            self.cache.forget_vanished(key);
+        }
         // Of one that cannot be decoded nothing more is decided: it keeps what it holds.
         let unreadable = self.cache.unreadable().problem(Kind::Workload, key).is_some();
         let record = self.cache.workload(key);

@@ -11,7 +11,9 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Component, JobHold, JobKind, Readiness, Stop, Unit, UnitKey, UnitStatus, framework};
+use crate::frameworks::{
+    Component, JobHold, JobKind, Readiness, Role, Stop, Unit, UnitKey, UnitStatus, framework,
+};
 use crate::lifecycle::facts::Hold;
 use crate::lifecycle::workload::{JobFacts, WorkloadOwner};
 use crate::lifecycle::{conditions, pods_ready, reservation};
@@ -72,6 +74,42 @@ impl<'a> UnitFacts<'a> {
             may_run || self.units.has_pods(&unit, &record.meta.key, &status) || !self.is_settled(&unit);
         let facts = JobFacts { stopped: false, start_failed: None, ..self.facts(record, &unit, now) };
         (facts.finished.is_none() && runs).then_some(facts)
+    }
+
+    /// Returns whether pods may run on the quota that a Workload had which was removed: those of its unit, unless another Workload lets
+    /// them run. A job that may create pods is stopped, as it has no Workload.
+    pub(crate) fn outlives(self, record: &WorkloadRecord, now: Timestamp) -> bool {
+        let (units, key) = (self.units, &record.meta.key);
+        let made_for = || {
+            let (kind, job) = units.cache.job_id(record.job_uid.as_ref()?)?;
+            Some(UnitKey::of_object(*kind, job.clone()))
+        };
+        let Some(unit) = units.of_workload(record).or_else(made_for) else {
+            let Some(owner) = &record.owner else { return false };
+            let kind = framework(owner.group(), &owner.kind).map(JobKind::new);
+            let kind = kind.filter(|kind| units.settings.manages_kind(*kind));
+            return kind.is_some_and(|kind| units.outlive_job(kind, &owner.uid, key));
+        };
+        let Some(unit) = units.load(&unit).filter(|unit| is_of_unit(unit, record)) else { return false };
+        let status = unit.status(now);
+        let is_managed = unit.owner.is_none_or(|owner| units.manages_job(unit.key.kind, owner));
+        if !is_managed || status.finished.is_some() || self.runs_on_other(record, &unit) {
+            return false;
+        }
+        let is_held = unit.view.status.hold == JobHold::Held;
+        let may_create = unit.key.kind.role == Role::Suspended && !status.suspended && !is_held;
+        (may_create && !unit.view.deleting) || units.has_pods(&unit, key, &status) || !self.is_settled(&unit)
+    }
+
+    /// Returns whether the pods of a unit run on the quota of another Workload: its own, or that of an object above it.
+    fn runs_on_other(self, record: &WorkloadRecord, unit: &LoadedUnit<'a>) -> bool {
+        let above = self.units.above_unit(unit);
+        let is_other = |name: &str| *name != *record.meta.key.name;
+        let is_started_by_other = self.units.slices_of(unit).map_or_else(
+            || unit.owner.and_then(starting_workload).is_some_and(is_other),
+            |slices| slices.is_other_in_use(record),
+        );
+        is_started_by_other || above.is_some_and(|above| self.units.may_run_below(unit, &above))
     }
 
     fn facts(self, record: &WorkloadRecord, unit: &LoadedUnit<'a>, now: Timestamp) -> JobFacts {

@@ -233,7 +233,8 @@ impl<'a> Units<'a> {
         units.extend(waiting);
         let slices = self.cache.slices_from(workload);
         units.extend(slices.iter().filter_map(|key| self.of_workload(self.cache.workload(key)?)));
-        let workloads = slices.into_iter().map(ReconcileKey::workload);
+        let vanished = self.cache.vanished(workload).map(|record| record.meta.key.clone());
+        let workloads = slices.into_iter().chain(vanished).map(ReconcileKey::workload);
         units.into_iter().map(ReconcileKey::Unit).chain(workloads).collect()
     }
 
@@ -241,12 +242,12 @@ impl<'a> Units<'a> {
     pub(crate) fn steps_above(self, job: &JobView) -> Vec<ReconcileKey> {
         let above = self.cache.controllers_of_job(job);
         let highest = above.last().map_or(job, |(_, highest)| highest);
+        let of = |uid: &str| self.cache.workloads_owned_by(uid).iter().chain(self.cache.vanished_of(uid));
         // The next one may be gone, and its Workload wait for these pods.
-        let gone = highest.controller.iter().flat_map(|gone| self.cache.workloads_owned_by(&gone.uid));
+        let gone = highest.controller.iter().flat_map(|gone| of(&gone.uid));
         let mut steps: Vec<ReconcileKey> = gone.cloned().map(ReconcileKey::workload).collect();
         for (kind, above) in above {
-            let workloads = self.cache.workloads_owned_by(&above.uid).iter().cloned();
-            let workloads = workloads.chain(self.workloads_named_by(kind, &above));
+            let workloads = of(&above.uid).cloned().chain(self.workloads_named_by(kind, &above));
             steps.extend(workloads.map(ReconcileKey::workload));
             steps.extend(self.steps_of_jobs([&(kind, above.key.clone())]));
         }

@@ -15,7 +15,7 @@ use crate::reconciler::queues::admission_checks::AdmissionChecks;
 use crate::reconciler::unit::facts::UnitFacts;
 use crate::reconciler::workload::decision_status::preemption_message;
 use crate::resources::Amount;
-use crate::scheduler::PreemptionReason;
+use crate::scheduler::{Charge, PreemptionReason};
 use jiff::Timestamp;
 use std::sync::Arc;
 
@@ -81,6 +81,19 @@ impl<'a> WorkloadFacts<'a> {
             reclaims_from: None,
             resource_requests: Arc::default(),
         }
+    }
+
+    /// Returns the charge of a Workload that was removed with quota, while pods may run on it and no other Workload of its name has
+    /// quota: nothing is evicted for what ends by itself, and pods are charged on their own nodes.
+    pub(crate) fn charge_of_vanished(self, key: &ObjectKey, now: Timestamp) -> Option<Charge> {
+        let vanished = self.cache.vanished(key)?;
+        let next = self.cache.workload(key);
+        let units = UnitFacts { units: self.units(), writes: self.writes };
+        if next.is_some_and(|next| reservation::holds_quota(&next.status)) || !units.outlives(vanished, now) {
+            return None;
+        }
+        let charge = self.scheduler_input().charge_from_admission(vanished)?;
+        Some(Charge { evicted: true, deactivated: true, topology: Vec::new(), ..charge })
     }
 
     /// Returns reason and message if the scheduler has chosen the Workload as a preemption victim.

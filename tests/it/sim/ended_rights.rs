@@ -1,5 +1,5 @@
 //! Every way in which a running Job or its Workload can go: the Job stops, and quota is not given to another Job while its pods
-//! run, if any object says that they do.
+//! run, if any object says that they do, or their Workload was removed while the manager looked.
 
 use super::world::{World, condition};
 use crate::core_fixture::JOB;
@@ -32,7 +32,7 @@ fn running_pods(world: &World) -> i64 {
 /// A way to go.
 struct Ending {
     name: &'static str,
-    /// Whether an object keeps saying that the pods run, so that their quota can be kept.
+    /// Whether the pods keep their quota: an object says that they run, or the manager has seen what their Workload had.
     keeps_quota: bool,
     act: fn(&mut World),
 }
@@ -66,7 +66,7 @@ fn remove_owner(w: &mut Value) {
     w["metadata"].as_object_mut().unwrap().shift_remove("ownerReferences");
 }
 
-const ENDINGS: [Ending; 13] = [
+const ENDINGS: [Ending; 14] = [
     Ending {
         name: "the Job is deleted in the foreground",
         keeps_quota: true,
@@ -124,10 +124,21 @@ const ENDINGS: [Ending; 13] = [
     },
     Ending {
         name: "the Workload is deleted after its finalizer",
-        keeps_quota: false,
+        keeps_quota: true,
         act: |world| {
             edit_workload(world, |w| w["metadata"]["finalizers"] = json!([]));
             delete_workload(world);
+        },
+    },
+    Ending {
+        name: "the Workload is deleted before its finalizer",
+        keeps_quota: true,
+        act: |world| {
+            delete_workload(world);
+            for _ in 0..world.random_below(60) {
+                world.step();
+            }
+            edit_workload(world, |w| w["metadata"]["finalizers"] = json!([]));
         },
     },
     Ending {
