@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tower::util::MapResponseLayer;
 
-use super::key_curves::{self, UnsupportedKey};
+use super::private_keys::{self, UnusableKey};
 use super::rate_limit::RateLimiter;
 use super::server_clock::ServerClock;
 use crate::api::ObjectKey;
@@ -37,9 +37,9 @@ pub enum ClientError {
     /// No kubeconfig was given, and the process does not run in a pod.
     #[error("in-cluster configuration: {0}; give --kubeconfig outside a cluster")]
     InCluster(#[from] ::kube::config::InClusterError),
-    /// The client key is on a curve that is not supported.
+    /// The client key cannot be used.
     #[error("{0}")]
-    Key(#[from] UnsupportedKey),
+    Key(#[from] UnusableKey),
     /// TLS or address settings are invalid.
     #[error("client: {0}")]
     Client(#[from] ::kube::Error),
@@ -96,7 +96,7 @@ impl From<::kube::Error> for CallError {
                 reason: status.reason.clone(),
                 message: status.message.clone(),
             },
-            other => Self::Transport(key_curves::explained(error_chain(&other))),
+            other => Self::Transport(private_keys::explained(error_chain(&other))),
         }
     }
 }
@@ -145,7 +145,7 @@ impl Clients {
             }
             None => Config::incluster()?,
         };
-        key_curves::check_client_key(&config)?;
+        private_keys::check_client_key(&config)?;
         let mut call_config = config.clone();
         call_config.default_retry = false;
         call_config.connect_timeout = Some(timeouts.call);
@@ -185,7 +185,7 @@ pub async fn caller_from_kubeconfig(
         Some(path) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
         None => Config::from_kubeconfig(&options).await?,
     };
-    key_curves::check_client_key(&config)?;
+    private_keys::check_client_key(&config)?;
     let server = server_name(&config.cluster_url.to_string(), context);
     Ok(Caller::new(Client::try_from(config)?, timeout).of_server(&server))
 }

@@ -13,12 +13,12 @@ use rustls::RootCertStore;
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
 
-use super::key_curves::check_key;
+use super::private_keys;
 use crate::lifecycle::certificates::{Authority, Fingerprint, Leaf};
 
 /// Validity starts this long before creation, or a tenth of the lifetime if that is less, because clocks differ.
@@ -192,12 +192,10 @@ pub fn load(
     let first = chain.first().cloned().ok_or_else(|| unreadable("tls.crt", "no certificate".into()))?;
     let (from, until) =
         validity_period(&first).ok_or_else(|| unreadable("tls.crt", "no X.509 certificate".into()))?;
-    let private_key =
-        PrivateKeyDer::from_pem_slice(key).map_err(|error| unreadable("tls.key", error.to_string()))?;
-    check_key(key, "its key").map_err(|error| unreadable("tls.key", error.to_string()))?;
     let provider = CryptoProvider::get_default().ok_or(PkiError::NoProvider)?;
-    let key = CertifiedKey::from_der(chain, private_key, provider)
-        .map_err(|error| unreadable("tls.key", error.to_string()))?;
+    let key = private_keys::read(key)
+        .and_then(|key| private_keys::certified(chain, key, provider, "certificate in tls.crt"))
+        .map_err(|problem| unreadable("tls.key", problem.to_string()))?;
     if now < from || now >= until {
         return Err(PkiError::Expired { from, until });
     }
@@ -281,4 +279,27 @@ pub fn trusts<'a>(
     let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0)));
     let algorithms = provider.signature_verification_algorithms.all;
     verify_server_cert_signed_by_trust_anchor(&parsed, &roots, intermediates, time, algorithms).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_cannot_be_served_are_named_with_what_is_wrong() {
+        crate::kube::cryptography::install();
+        let (now, day) = (Timestamp::now(), Duration::from_hours(24));
+        let (own, other) = (new_ca(now, day).unwrap(), new_ca(now, day).unwrap());
+        let loaded = |key: &str| load(own.certificate.as_bytes(), key.as_bytes(), None, &[], now);
+        assert!(loaded(&own.key).is_ok());
+        let encrypted = own.key.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY");
+        for (key, problem) in [
+            (other.key.as_str(), "tls.key: it does not match the certificate in tls.crt"),
+            (encrypted.as_str(), "tls.key: it is encrypted"),
+            (own.certificate.as_str(), "tls.key: it has no private key in PEM"),
+        ] {
+            let error = loaded(key).unwrap_err().to_string();
+            assert!(error.starts_with(problem), "{error}");
+        }
+    }
 }

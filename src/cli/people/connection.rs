@@ -15,7 +15,7 @@ use tower::util::MapResponseLayer;
 use super::failure::{EXIT_PARTIAL, wrong_use};
 use super::warnings::Warnings;
 use crate::kube::client::{Caller, server_name};
-use crate::kube::key_curves::check_client_key;
+use crate::kube::private_keys::check_client_key;
 use crate::people::duration::{self, TimeLimit};
 use crate::simulate::Dump;
 
