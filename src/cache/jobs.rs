@@ -58,6 +58,13 @@ pub(super) struct JobRecords {
 }
 
 impl JobRecords {
+    /// No jobs; `elastic` says whether they may be elastic.
+    pub(super) fn new(elastic: bool) -> Self {
+        let mut jobs = Self::default();
+        jobs.related.without_elastic_jobs = !elastic;
+        jobs
+    }
+
     pub(super) fn get(&self, id: &JobId) -> Option<&Arc<JobView>> {
         self.views.get(id)
     }

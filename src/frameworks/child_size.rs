@@ -89,13 +89,15 @@ pub fn has_room(groups: &[ChildGroup], before: &[SizedChild], above: &[PodSetSiz
     before.is_empty() || (groups.iter().any(is_known) && fits())
 }
 
+/// Returns how many pods groups have in a pod set.
+pub fn pods_in(groups: &[ChildGroup], pod_set: &str) -> i64 {
+    let own = groups.iter().filter(|group| group.pod_set() == Some(pod_set));
+    own.map(|group| group.pods).fold(0, i64::saturating_add)
+}
+
 fn without_groups(groups: &[ChildGroup], above: &[PodSetSize]) -> Vec<PodSetSize> {
-    let taken = |set: &str| {
-        let own = groups.iter().filter(|group| group.pod_set() == Some(set));
-        own.map(|group| group.pods).fold(0, i64::saturating_add)
-    };
     let left = |(set, count): &PodSetSize| {
-        let left = i64::from(*count).saturating_sub(taken(set)).max(0);
+        let left = i64::from(*count).saturating_sub(pods_in(groups, set)).max(0);
         (Arc::clone(set), i32::try_from(left).unwrap_or(0))
     };
     above.iter().map(left).collect()

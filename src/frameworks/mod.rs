@@ -70,7 +70,7 @@ pub use ancestry::{
 };
 pub use child_size::{
     ChildGroup, Claim, ExcessGroup, PodSetSize, SizedChild, first_excess_group, groups_of, has_room,
-    labelled, left_by,
+    labelled, left_by, pods_in,
 };
 pub use found_running::FoundRunning;
 pub use from_file::{FrameworkFileError, framework_from_file};

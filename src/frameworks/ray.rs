@@ -9,7 +9,6 @@ use super::patch::FieldChange;
 use super::ray_additions as additions;
 use super::ray_child as child;
 use super::ray_rules as rules;
-use super::read;
 use super::related::{Awaited, Found, PodSets, Related, RelatedKey};
 use super::role_shape::RoleShape;
 use super::roles::read_count;
@@ -45,6 +44,8 @@ pub(super) struct Ray {
     pub(super) shown: &'static str,
     /// Name of the cluster that is created for it.
     pub(super) child: Option<Pointer>,
+    /// Where its status names the cluster that is to replace that one.
+    pub(super) next_child: Option<Pointer>,
     pub(super) role: RayRole,
 }
 
@@ -63,6 +64,8 @@ pub(super) enum RayRole {
     Service,
 }
 
+/// The pod set of a head.
+pub(super) const HEAD: &str = "head";
 /// Where the submitter of a RayJob has its template.
 pub(super) const SUBMITTER_TEMPLATE: Pointer = "/spec/submitterPodTemplate";
 pub(super) const SUBMISSION_MODE: Pointer = "/spec/submissionMode";
@@ -80,6 +83,7 @@ static CLUSTER_HOOKS: Ray = Ray {
     },
     shown: "spec",
     child: None,
+    next_child: None,
     role: RayRole::Cluster,
 };
 
@@ -96,6 +100,7 @@ static JOB_HOOKS: Ray = Ray {
     },
     shown: "spec.rayClusterSpec",
     child: Some("/status/rayClusterName"),
+    next_child: None,
     role: RayRole::Job,
 };
 
@@ -108,6 +113,7 @@ static SERVICE_HOOKS: Ray = Ray {
     // Kueue names the field of a RayJob.
     shown: "spec.rayClusterSpec",
     child: Some("/status/activeServiceStatus/rayClusterName"),
+    next_child: Some("/status/pendingServiceStatus/rayClusterName"),
     role: RayRole::Service,
 };
 
@@ -119,20 +125,13 @@ impl Hooks for Ray {
         related: &dyn Related,
     ) -> Result<PodSets, JobError> {
         additions::complete(self, job, &mut pod_sets)?;
-        let Some(child) = child::read_by(self, job)? else { return Ok(PodSets::Known(pod_sets)) };
-        let autoscaled =
-            read::asks_for_elasticity(job)? && read::boolean(job, self.fields.autoscaling)?.unwrap_or(false);
-        let counted = match related.find(&child) {
-            Found::NotYet => None,
-            Found::Object(cluster) if autoscaled => child::count_workers(cluster, &mut pod_sets),
-            Found::Object(_) | Found::Missing => Some(()),
-        };
-        let awaited = Awaited { object: child, problem: None };
-        Ok(counted.map_or(PodSets::Await(awaited), |()| PodSets::Known(pod_sets)))
+        let awaited = child::count(self, job, related, &mut pod_sets)?;
+        Ok(awaited
+            .map_or(PodSets::Known(pod_sets), |object| PodSets::Await(Awaited { object, problem: None })))
     }
 
     fn related(&self, job: &Value) -> Result<Vec<RelatedKey>, JobError> {
-        Ok(child::read_by(self, job)?.into_iter().collect())
+        child::read_by(self, job)
     }
 
     fn slice(&self, job: &Value, generation: i64) -> Result<String, JobError> {
@@ -180,8 +179,8 @@ impl Hooks for Ray {
         if child::hold(self, job)? != JobHold::Held {
             return Ok(None);
         }
-        let child = child::read_by(self, job)?;
-        Ok(Some(child.is_some_and(|child| related.find(&child) != Found::Missing)))
+        let children = child::read_by(self, job)?;
+        Ok(Some(children.iter().any(|child| related.find(child) != Found::Missing)))
     }
 
     fn place_of(&self, _job: &Value, pod_set: &str) -> Option<String> {
@@ -286,7 +285,7 @@ pub(super) static RAY_CLUSTER: Framework = Framework {
     role: Role::Suspended,
     fields: fields("/spec/suspend"),
     pod_sets: &[
-        PodSetSource::Fixed { name: "head", template: "/spec/headGroupSpec/template", count: Count::One },
+        PodSetSource::Fixed { name: HEAD, template: "/spec/headGroupSpec/template", count: Count::One },
         groups("/spec/workerGroupSpecs"),
     ],
     related: &[],
@@ -316,7 +315,7 @@ pub(super) static RAY_JOB: Framework = Framework {
     fields: fields("/spec/suspend"),
     pod_sets: &[
         PodSetSource::Fixed {
-            name: "head",
+            name: HEAD,
             template: "/spec/rayClusterSpec/headGroupSpec/template",
             count: Count::One,
         },
@@ -361,7 +360,7 @@ pub(super) static RAY_SERVICE: Framework = Framework {
     fields: fields("/spec/rayClusterConfig/suspend"),
     pod_sets: &[
         PodSetSource::Fixed {
-            name: "head",
+            name: HEAD,
             template: "/spec/rayClusterConfig/headGroupSpec/template",
             count: Count::One,
         },

@@ -1,11 +1,12 @@
 //! The RayCluster that KubeRay creates for a RayJob or a RayService. The autoscaler resizes the child, not its parent: what an elastic
 //! parent asks for is read from the child.
 //!
-//! Invariant: the size of a parent and the part of its Workload's name that the child says are of one version of the child. The name
-//! is made from an annotation of the parent, which is written before sizes are compared.
+//! Invariants: the size of a parent and the part of its Workload's name that the child says are of one version of the child. The name
+//! is made from an annotation of the parent, which is written before sizes are compared. While a RayService has two children, an
+//! elastic one asks for both: the pods of the second wait for their quota one by one.
 
 use super::JobError;
-use super::ray::{Ray, RayRole, WORKERS, gvk};
+use super::ray::{HEAD, Ray, RayRole, WORKERS, gvk};
 use super::read;
 use super::related::{Found, Related, RelatedKey, RelatedKind};
 use super::roles::read_count;
@@ -23,15 +24,47 @@ pub(super) const CLUSTERS: RelatedKind =
 const REFUSED: &str = "ValidationFailed";
 const JOB_STATE: &str = "/status/jobDeploymentStatus";
 
-/// Returns the child that a job reads: an elastic job for its size, and a job on hold because pods may be left.
-pub(super) fn read_by(ray: &Ray, job: &Value) -> Result<Option<RelatedKey>, JobError> {
-    let Some(pointer) = ray.child else { return Ok(None) };
-    if !read::asks_for_elasticity(job)? && hold(ray, job)? != JobHold::Held {
-        return Ok(None);
+/// Returns the children that a job reads: an elastic job for its size, and a job on hold because pods may be left. The second one is to
+/// replace the first.
+pub(super) fn read_by(ray: &Ray, job: &Value) -> Result<Vec<RelatedKey>, JobError> {
+    let elastic = read::asks_for_elasticity(job)?;
+    if ray.child.is_none() || (!elastic && hold(ray, job)? != JobHold::Held) {
+        return Ok(Vec::new());
     }
-    let Some(name) = read::string(job, pointer)?.filter(|name| !name.is_empty()) else { return Ok(None) };
-    let namespace = Arc::from(read::string(job, "/metadata/namespace")?.unwrap_or_default());
-    Ok(Some(RelatedKey { kind: CLUSTERS, key: ObjectKey { namespace, name: Arc::from(name) } }))
+    let namespace: Arc<str> = Arc::from(read::string(job, "/metadata/namespace")?.unwrap_or_default());
+    let mut children: Vec<RelatedKey> = Vec::new();
+    for pointer in ray.child.into_iter().chain(ray.next_child.filter(|_| elastic)) {
+        let Some(name) = read::string(job, pointer)?.filter(|name| !name.is_empty()) else { break };
+        let key = ObjectKey { namespace: Arc::clone(&namespace), name: Arc::from(name) };
+        children.push(RelatedKey { kind: CLUSTERS, key });
+    }
+    children.dedup();
+    Ok(children)
+}
+
+/// Sets the counts of an elastic job to what its children ask for. Returns the child that is awaited for it, if one is.
+pub(super) fn count(
+    ray: &Ray,
+    job: &Value,
+    related: &dyn Related,
+    pod_sets: &mut [Value],
+) -> Result<Option<RelatedKey>, JobError> {
+    let elastic = read::asks_for_elasticity(job)?;
+    let autoscaled = elastic && read::boolean(job, ray.fields.autoscaling)?.unwrap_or(false);
+    for (position, child) in read_by(ray, job)?.into_iter().enumerate() {
+        let counted = match related.find(&child) {
+            Found::NotYet => None,
+            Found::Object(cluster) if position > 0 && related.counts_elastic_jobs() => {
+                add_pods(cluster, pod_sets)
+            }
+            Found::Object(cluster) if position == 0 && autoscaled => count_workers(cluster, pod_sets),
+            Found::Object(_) | Found::Missing => Some(()),
+        };
+        if counted.is_none() {
+            return Ok(Some(child));
+        }
+    }
+    Ok(None)
 }
 
 /// Returns whether KubeRay keeps a job from running.
@@ -45,16 +78,42 @@ pub(super) fn hold(ray: &Ray, job: &Value) -> Result<JobHold, JobError> {
 
 /// Sets the counts of an elastic job's workers to those of its child. Returns `None` if the child has other groups, or cannot be
 /// read: it is then awaited.
-pub(super) fn count_workers(child: &Value, pod_sets: &mut [Value]) -> Option<()> {
+fn count_workers(child: &Value, pod_sets: &mut [Value]) -> Option<()> {
     for group in read::list(child, "/spec/workerGroupSpecs").ok()? {
-        let name = read::string(group, "/groupName").ok()??.to_lowercase();
-        let set = pod_sets.iter_mut().find(|set| set.get("name").and_then(Value::as_str) == Some(&name))?;
+        let set = set_of(group, pod_sets)?;
         if read::count(group, "/replicas").ok()?.is_some() {
             let workers = read_count(group, "", &WORKERS).ok()?;
             set.as_object_mut()?.insert("count".to_owned(), json!(workers));
         }
     }
     Some(())
+}
+
+/// Adds the pods of a second child to the counts; `None` as for the first one.
+fn add_pods(child: &Value, pod_sets: &mut [Value]) -> Option<()> {
+    if read::boolean(child, "/spec/suspend").ok()? == Some(true) {
+        return Some(());
+    }
+    let add = |set: &mut Value, pods: i32| {
+        let count = read::count(set, "/count").ok()?.unwrap_or(1).saturating_add(pods);
+        set.as_object_mut()?.insert("count".to_owned(), json!(count));
+        Some(())
+    };
+    add(set_named(HEAD, pod_sets)?, 1)?;
+    for group in read::list(child, "/spec/workerGroupSpecs").ok()? {
+        let workers = read_count(group, "", &WORKERS).ok()?;
+        add(set_of(group, pod_sets)?, workers)?;
+    }
+    Some(())
+}
+
+/// Returns the pod set of a group of workers.
+fn set_of<'a>(group: &Value, pod_sets: &'a mut [Value]) -> Option<&'a mut Value> {
+    set_named(&read::string(group, "/groupName").ok()??.to_lowercase(), pod_sets)
+}
+
+fn set_named<'a>(name: &str, pod_sets: &'a mut [Value]) -> Option<&'a mut Value> {
+    pod_sets.iter_mut().find(|set| set.get("name").and_then(Value::as_str) == Some(name))
 }
 
 /// Returns what tells the Workload of an elastic job from those made for its earlier sizes.
@@ -65,8 +124,8 @@ pub(super) fn slice(ray: &Ray, job: &Value, generation: i64) -> Result<String, J
     Ok(child.map_or_else(|| generation.to_string(), |child| format!("{generation}_{child}")))
 }
 
-/// Returns the annotation of an elastic job with the generation of its child, if the job has another one; it is empty while there is
-/// no child.
+/// Returns the annotation of an elastic job with the generations of its children, if the job has another one; it is empty while there
+/// are none.
 pub(super) fn outdated_annotation(
     ray: &Ray,
     job: &Value,
@@ -75,11 +134,17 @@ pub(super) fn outdated_annotation(
     if ray.child.is_none() || !read::asks_for_elasticity(job)? {
         return Ok(None);
     }
-    let generation = match read_by(ray, job)?.map(|child| related.find(&child)) {
-        Some(Found::NotYet) => return Ok(None),
-        Some(Found::Object(child)) => read::long(child, "/metadata/generation")?.unwrap_or(0).to_string(),
-        Some(Found::Missing) | None => String::new(),
-    };
+    let mut generations = Vec::new();
+    for child in read_by(ray, job)? {
+        match related.find(&child) {
+            Found::NotYet => return Ok(None),
+            Found::Object(child) => {
+                generations.push(read::long(child, "/metadata/generation")?.unwrap_or(0).to_string());
+            }
+            Found::Missing => {}
+        }
+    }
+    let generation = generations.join("-");
     let annotations = read::string_map(job, "/metadata/annotations")?;
     let known = annotations.get(RAY_CLUSTER_GENERATION_ANNOTATION);
     Ok((known != Some(&generation)).then_some((RAY_CLUSTER_GENERATION_ANNOTATION, generation)))

@@ -2,14 +2,11 @@
 
 use super::hooks::{Hooks as _, ReviewScope, RuleSettings};
 use super::job_under_review::JobUnderReview;
-use super::ray::{BY_JOB, CLUSTER_SELECTOR, Ray, RayRole, SHUTS_DOWN, SUBMISSION_MODE};
+use super::ray::{BY_JOB, CLUSTER_SELECTOR, HEAD, Ray, RayRole, SHUTS_DOWN, SUBMISSION_MODE};
 use super::workload::MAX_POD_SETS;
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER};
 use crate::api::validation::{Errors, FieldError};
 use serde_json::Value;
-
-/// The name of the head's pod set, which no group may have.
-const HEAD: &str = "head";
 
 /// Returns which rules a job is checked by: of a change, none if no queue is named before or after it. A RayJob that selects a
 /// cluster, or has none, is not checked any further.

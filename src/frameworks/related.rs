@@ -50,6 +50,11 @@ pub enum Found<'a> {
 pub trait Related: Debug {
     /// Looks an object up.
     fn find(&self, object: &RelatedKey) -> Found<'_>;
+
+    /// Returns whether jobs may be elastic.
+    fn counts_elastic_jobs(&self) -> bool {
+        true
+    }
 }
 
 /// For jobs that are made of themselves alone.

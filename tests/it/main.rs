@@ -31,6 +31,7 @@ mod disowned_pods;
 mod dockerfile;
 mod elastic_clusters;
 mod elastic_gates;
+mod elastic_services;
 mod elastic_slices;
 mod end_to_end_cases;
 mod estimates;

@@ -1,7 +1,8 @@
 //! The gates of elastic jobs: which pods of a job that grew or shrank may run.
 //!
 //! Invariants: no more pods of a pod set run than the slice in use is charged for, and the one that takes over from it: nothing is
-//! ungated while a write may change which these are. A pod that terminates counts until it has ended.
+//! ungated while a write may change which these are. A pod that terminates counts until it has ended. Of two objects whose pods share
+//! a slice, such as the RayClusters of a RayService that is upgraded, the second gets what the first leaves.
 //! Pods are ungated by name, so that two decisions on the same pods are the same.
 
 use super::pod_change::{PodChange, gate_removed_observation, gates_without};
@@ -10,14 +11,14 @@ use crate::api::{ObjectKey, v1beta2::PodSetAssignment};
 use crate::cache::pods::{PodRecord, WorkloadPod};
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{Cache, Kind};
-use crate::frameworks::UnitKey;
+use crate::frameworks::{JobView, UnitKey, groups_of, pods_in};
 use crate::lifecycle::provisioning::POD_ANNOTATIONS;
 use crate::reconciler::work_queue::ReconcileKey;
 use crate::reconciler::writes::in_flight::Writes;
 use crate::resources::without_reclaimable;
 use jiff::Timestamp;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Changes of the pods of a slice.
@@ -57,9 +58,11 @@ pub(super) fn changes(cache: &Cache, record: &WorkloadRecord, now: Timestamp) ->
         let next = cache.slices_to_take_over(&record.meta.key).map(|next| asked_pods(next, &set.name));
         let charged = next.fold(charged_pods(record, set), i32::min);
         let room = usize::try_from(charged).unwrap_or(0).saturating_sub(running.len());
+        let mut shares = Shares::of(cache, &set.name, charged, &fitting, &running);
         let change = |pod: (&ObjectKey, &PodRecord, &WorkloadPod)| additions.change(record, pod, now);
         // They are in the order of their names.
-        opened.changes.extend(fitting.into_iter().take(room).map(change));
+        let allowed = fitting.into_iter().filter(|(.., member)| shares.take(member));
+        opened.changes.extend(allowed.take(room).map(change));
     }
     opened
 }
@@ -84,6 +87,49 @@ fn charged_pods(record: &WorkloadRecord, set: &PodSetAssignment) -> i32 {
     let reclaimable = record.status.reclaimable_pods.iter().find(|pods| pods.name == set.name);
     let left = without_reclaimable(asked, reclaimable.map_or(0, |pods| pods.count));
     set.count.map_or(left, |granted| granted.min(left))
+}
+
+/// How many more pods of a pod set each of several objects may run that share a slice, by UID; empty if there is only one.
+struct Shares(BTreeMap<Arc<str>, usize>);
+
+impl Shares {
+    /// Those that were created first come first, with as many pods as they ask for or run.
+    fn of(
+        cache: &Cache,
+        pod_set: &str,
+        charged: i32,
+        gated: &[(&ObjectKey, &PodRecord, &WorkloadPod)],
+        running: &[(&ObjectKey, &PodRecord, &WorkloadPod)],
+    ) -> Self {
+        let uids = gated.iter().chain(running).filter_map(|(.., member)| member.controller.as_ref());
+        let uids: BTreeSet<&Arc<str>> = uids.collect();
+        let job = |uid: &&Arc<str>| cache.job(cache.job_id(uid)?);
+        let mut jobs: Vec<&JobView> = uids.iter().filter_map(job).map(|view| &**view).collect();
+        if jobs.len() < 2 {
+            return Self(BTreeMap::new());
+        }
+        jobs.sort_by_key(|view| (view.created, &view.uid));
+        let mut left = usize::try_from(charged).unwrap_or(0);
+        let mut share = |view: &JobView| {
+            let is_own = |member: &WorkloadPod| member.controller.as_ref() == Some(&view.uid);
+            let runs = running.iter().filter(|(.., member)| is_own(member)).count();
+            let asked = if view.deleting { 0 } else { pods_in(&groups_of(view), pod_set) };
+            let share = left.saturating_sub(runs);
+            left = left.saturating_sub(usize::try_from(asked).unwrap_or(0).max(runs));
+            (Arc::clone(&view.uid), share)
+        };
+        Self(jobs.into_iter().map(&mut share).collect())
+    }
+
+    /// Takes a pod from the share of its object. Returns whether there was one.
+    fn take(&mut self, member: &WorkloadPod) -> bool {
+        let share = member.controller.as_ref().and_then(|uid| self.0.get_mut(uid));
+        share.is_none_or(|share| {
+            let any = *share > 0;
+            *share = share.saturating_sub(1);
+            any
+        })
+    }
 }
 
 impl<'a> Additions<'a> {

@@ -12,10 +12,11 @@ use super::units::starting_workload;
 use super::{LoadedUnit, UnitStep};
 use crate::api::ObjectKey;
 use crate::api::names::ELASTIC_JOB_ANNOTATION as GATE;
+use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::frameworks::{Action, ActionWrite, Change, JobPatch, JobView, PodSetView, Target};
-use crate::lifecycle::{backoff, reservation};
+use crate::lifecycle::{backoff, conditions, reservation};
 use crate::reconciler::messages::{Verb, WriteClass};
 use crate::reconciler::nodes::shrunk_slices::admission_after_shrink;
 use crate::reconciler::writes::request::WriteRequest;
@@ -143,6 +144,9 @@ impl UnitStep<'_> {
         let reserved = reservation::holds_quota(&latest.status);
         let ending = self.pod_sets_with_pods_to_end(unit, used, owner);
         let needed = compare_size(used, owner) == Some(Size::Larger);
+        if needed && conditions::is_false(&latest.status, ConditionType::QuotaReserved) {
+            self.report_next_child(unit);
+        }
         match size {
             // The slice in use is large enough again. That must not depend on whether its queue admits Workloads.
             _ if !reserved && !needed && ending.is_empty() => {

@@ -12,8 +12,8 @@ use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Action, ActionWrite, Change, Claim, JobKind, JobView, OwnerRef, PodSetSize, SizedChild, Target, UnitKey,
-    groups_of, has_room,
+    Action, ActionWrite, Change, Claim, Found, JobKind, JobView, OwnerRef, PodSetSize, Related, SizedChild,
+    Target, UnitKey, framework, groups_of, has_room,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::messages::EventType;
@@ -144,6 +144,20 @@ impl UnitStep<'_> {
             let what = "was found running beside what its quota is for, and runs on; not charged";
             self.report_on_controller(unit, "ChargedTooLittle", what);
         }
+    }
+
+    /// Says on an elastic job that its second child waits for the quota with which the job is to grow.
+    pub(super) fn report_next_child(&mut self, unit: &LoadedUnit<'_>) {
+        let related = self.units.cache.related();
+        let Some(next) = unit.view.related.reads.get(1) else { return };
+        let kind = next.kind.gvk;
+        let (Found::Object(child), Some(row)) = (related.find(next), framework(kind.group, kind.kind)) else {
+            return;
+        };
+        let requests = row.requested_text(child, related);
+        let text =
+            format!("{} {} waits for quota beside what runs; it lacks: {requests}", kind.kind, next.key.name);
+        self.report(unit, "ChildWaits", &text);
     }
 
     /// Emits a warning on the controller of a unit that says what is the matter with the unit, and what its pods request. It is made
