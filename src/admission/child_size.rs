@@ -13,7 +13,7 @@ use crate::api::selector::matches;
 use crate::api::validation::{Errors, FieldError};
 use crate::frameworks::{
     Claim, Elastic, ExcessGroup, JobUnderReview, PodSetSize, Searched, SizedChild, first_excess_group,
-    framework, has_room, labelled, left_by,
+    first_excess_group_in_job, framework, has_room, left_by,
 };
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(super) fn check(
 }
 
 /// Checks that an object whose size its controller sets once does not grow beyond the pod set that a start has written into its
-/// template. What bears no such label was not made from a template of the job.
+/// template, or beyond the whole job if that is not known.
 fn check_growth(
     request: &ReviewRequest<'_>,
     job: &JobUnderReview<'_>,
@@ -62,9 +62,8 @@ fn check_growth(
     if !grown.contains(&true) {
         return;
     }
-    let groups = labelled(job.groups());
     let Some((above, pod_sets, _)) = job_above(request, job) else { return };
-    let excess = first_excess_group(&groups, &pod_sets);
+    let excess = first_excess_group_in_job(job.groups(), &pod_sets);
     if let Some(excess) = excess.filter(|excess| grown.get(excess.index) == Some(&true)) {
         errors.push(excess_error(job, &above, &excess));
     }

@@ -64,11 +64,6 @@ pub fn groups_of(view: &JobView) -> Vec<ChildGroup> {
     view.pod_sets.iter().map(group).collect()
 }
 
-/// Returns groups by their labels alone: their own names are not those of pod sets of the job above where it does not give them.
-pub fn labelled(groups: Vec<ChildGroup>) -> Vec<ChildGroup> {
-    groups.into_iter().map(|group| ChildGroup { name: None, ..group }).collect()
-}
-
 /// Returns what the objects before another one leave to it of the pod sets of the job above them. The first has its place whatever its
 /// size: it is all that the job has made.
 pub fn left_by(before: &[SizedChild], above: &[PodSetSize]) -> Vec<PodSetSize> {
@@ -140,6 +135,21 @@ pub fn first_excess_group(groups: &[ChildGroup], above: &[PodSetSize]) -> Option
     None
 }
 
+/// Returns the first group of an object without a size of its own that has more pods than the job above is charged for: in the pod set
+/// that the label of its template says, as its own name is not that of one, and in any case in all pod sets together.
+pub fn first_excess_group_in_job(groups: Vec<ChildGroup>, above: &[PodSetSize]) -> Option<ExcessGroup> {
+    let groups: Vec<_> = groups.into_iter().map(|group| ChildGroup { name: None, ..group }).collect();
+    first_excess_group(&groups, above).or_else(|| {
+        let mut left = above.iter().fold(0, |sum: i64, (_, count)| sum.saturating_add(i64::from(*count)));
+        let exceeds = |(index, group): (usize, &ChildGroup)| {
+            let allowed = left;
+            left = left.saturating_sub(group.pods);
+            (group.pods > allowed).then_some(ExcessGroup { index, allowed })
+        };
+        groups.iter().enumerate().find_map(exceeds)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +157,21 @@ mod tests {
     fn group(label: &str, name: &str, pods: i64) -> ChildGroup {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         ChildGroup { label: text(label), name: text(name), pods }
+    }
+
+    #[test]
+    fn groups_of_an_unknown_pod_set_share_all_pods() {
+        let above = [(Arc::from("a"), 1), (Arc::from("b"), 3)];
+        let excess = |groups: &[ChildGroup]| {
+            let excess = first_excess_group_in_job(groups.to_vec(), &above);
+            excess.map(|excess| (excess.index, excess.allowed))
+        };
+        assert_eq!(excess(&[group("a", "", 2)]), Some((0, 1)));
+        assert_eq!(excess(&[group("", "a", 4)]), None, "it is named by its own job");
+        assert_eq!(excess(&[group("", "a", 5)]), Some((0, 4)));
+        assert_eq!(excess(&[group("other", "", 5)]), Some((0, 4)));
+        assert_eq!(excess(&[group("", "x", 3), group("", "y", 2)]), Some((1, 1)));
+        assert_eq!(excess(&[]), None);
     }
 
     #[test]

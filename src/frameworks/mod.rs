@@ -69,8 +69,8 @@ pub use ancestry::{
     Above, AncestryError, End, FoundOwner, OwnPlace, OwnerLookup, Searched, missing_owner, search_above,
 };
 pub use child_size::{
-    ChildGroup, Claim, ExcessGroup, PodSetSize, SizedChild, first_excess_group, groups_of, has_room,
-    labelled, left_by, pods_in,
+    ChildGroup, Claim, ExcessGroup, PodSetSize, SizedChild, first_excess_group, first_excess_group_in_job,
+    groups_of, has_room, left_by, pods_in,
 };
 pub use found_running::FoundRunning;
 pub use from_file::{FrameworkFileError, framework_from_file};

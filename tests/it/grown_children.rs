@@ -62,6 +62,17 @@ fn child_does_not_grow_beyond_its_pod_set() {
     assert_eq!(suspended, None, "it does not run");
 }
 
+/// One without the label that a start writes is bounded by all that its JobSet is charged for.
+#[test]
+fn child_of_an_unknown_pod_set_does_not_grow_beyond_its_job() {
+    let mut server = server();
+    server.edit(JOB, "js-a-0", |job| job["spec"]["template"]["metadata"]["labels"] = json!({}));
+    let to = |pods: i64| move |job: &mut Value| job["spec"]["parallelism"] = json!(pods);
+    assert_eq!(changed(&server, to(2)), None);
+    let refused = changed(&server, to(3)).expect("the JobSet has quota for two");
+    assert!(refused.contains("has quota for 2"), "{refused}");
+}
+
 /// While no webhook answers, it grows, and an event says by how much.
 #[test]
 fn child_that_has_grown_is_said() {

@@ -12,8 +12,8 @@ use crate::cache::records::WorkloadRecord;
 use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{
     Above, AncestryError, End, FoundOwner, Framework, JobKind, JobView, OwnPlace, OwnerLookup, OwnerRef,
-    REPLICA_SET, Role, Searched, Stop, StopScope, UnitKey, first_excess_group, framework, groups_of,
-    labelled, search_above,
+    REPLICA_SET, Role, Searched, Stop, StopScope, UnitKey, first_excess_group, first_excess_group_in_job,
+    framework, groups_of, search_above,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::work_queue::ReconcileKey;
@@ -272,8 +272,12 @@ impl UnitStep<'_> {
         }
         let groups = groups_of(&unit.view);
         let apart = unit.key.kind.hooks.is_sized_apart_from_owner();
-        let groups = if apart { groups } else { labelled(groups) };
-        let excess = first_excess_group(&groups, &charged_sets(record));
+        let charged = charged_sets(record);
+        let excess = if apart {
+            first_excess_group(&groups, &charged)
+        } else {
+            first_excess_group_in_job(groups, &charged)
+        };
         let excess = excess.and_then(|excess| Some((unit.view.pod_sets.get(excess.index)?, excess.allowed)));
         if let Some((set, allowed)) = excess {
             let note = format!(
