@@ -60,6 +60,8 @@ pub(super) fn path(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     /// The first error of the stream is said at once: the page does not wait until it has heard nothing for long.
     #[test]
     fn the_script_says_that_it_reconnects_on_the_first_error() {
@@ -73,8 +75,6 @@ mod tests {
         let (_, heard) = script.split_once("const hear = () => {").unwrap();
         assert!(heard.split_once("};").unwrap().0.contains("show(false, false);"));
     }
-
-    use super::*;
 
     #[test]
     fn files_are_found_by_their_address() {

@@ -53,11 +53,8 @@ impl Framework {
     /// added them since.
     pub fn lacks_additions(&self, view: &JobView, infos: &[PodSetInfo]) -> bool {
         let lacks = |(set, info): (&PodSetView, &PodSetInfo)| {
-            let mut added = (*info.template).clone();
-            added
-                .labels
-                .retain(|key, _| ![names::CLUSTER_QUEUE_LABEL, names::LOCAL_QUEUE_LABEL].contains(&&**key));
-            !set.marks(self).covers(&added)
+            let of_queue = [names::CLUSTER_QUEUE_LABEL, names::LOCAL_QUEUE_LABEL];
+            !set.marks(self).covers_but_for(&info.template, &of_queue)
         };
         self.may_lose_marks(view) && pair_by_name(view, infos).is_ok_and(|pairs| pairs.into_iter().any(lacks))
     }

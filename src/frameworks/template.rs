@@ -48,10 +48,18 @@ impl fmt::Display for TemplateConflict {
 impl TemplateInfo {
     /// Returns whether it has all parts of `other`.
     pub fn covers(&self, other: &Self) -> bool {
+        self.covers_but_for(other, &[])
+    }
+
+    /// Returns whether it has all parts of `other` but for labels with these keys.
+    pub fn covers_but_for(&self, other: &Self, labels: &[&str]) -> bool {
         let has = |own: &BTreeMap<String, String>, other: &BTreeMap<String, String>| {
             other.iter().all(|(key, value)| own.get(key) == Some(value))
         };
-        has(&self.labels, &other.labels)
+        let has_label = |(key, value): (&String, &String)| {
+            labels.contains(&&**key) || self.labels.get(key) == Some(value)
+        };
+        other.labels.iter().all(has_label)
             && has(&self.annotations, &other.annotations)
             && has(&self.node_selector, &other.node_selector)
             && other.tolerations.iter().all(|toleration| self.tolerations.contains(toleration))

@@ -1,6 +1,6 @@
 //! Which Workloads are on the nodes of a flavor, for one that finds no room there.
 //!
-//! Invariant: another Workload has its name only for who may see its namespace.
+//! Invariant: another Workload has its name only for a reader that may see its namespace.
 
 use super::amounts::amount_view;
 use super::verdict::{Asked, short_name};

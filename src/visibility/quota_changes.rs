@@ -1,7 +1,7 @@
 //! Which quota would have to be released or raised for a pending Workload, with what is taken before it.
 //!
-//! Invariants: a quota that "would be enough" admits the Workload, those before it included; who may not see sums reads only what the
-//! Workload itself lacks.
+//! Invariants: a quota that "would be enough" admits the Workload, those before it included; a reader that may not see sums reads only what
+//! the Workload itself lacks.
 
 use super::amounts::amount_view;
 use super::quota::Children;

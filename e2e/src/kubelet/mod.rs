@@ -136,17 +136,19 @@ async fn register_node(objects: &ObjectClient, name: &str) -> Result<()> {
 
 /// Returns whether the API server says that an object does not exist.
 fn is_missing(error: &anyhow::Error) -> bool {
-    let call = error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>());
-    matches!(call, Some(kube::Error::Api(status)) if status.code == 404)
+    matches!(failed_call(error), Some(kube::Error::Api(status)) if status.code == 404)
 }
 
 /// Returns whether the API server does not answer, as while it restarts.
 fn is_outage(error: &anyhow::Error) -> bool {
-    let call = error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>());
-    call.is_some_and(|call| match call {
+    failed_call(error).is_some_and(|call| match call {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
         _ => true,
     })
+}
+
+fn failed_call(error: &anyhow::Error) -> Option<&kube::Error> {
+    error.chain().find_map(|cause| cause.downcast_ref())
 }
 
 async fn run(context: Arc<NodeContext>) {

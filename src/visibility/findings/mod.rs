@@ -47,6 +47,16 @@ impl Form {
             (false, _) => Self::Namespaces,
         }
     }
+
+    /// Returns whether what hits workloads is said to the namespaces that it hits, rather than of objects of the cluster.
+    fn is_by_namespace(self) -> bool {
+        self != Self::Cluster
+    }
+
+    /// Returns whether it is said in full: with names and amounts of the cluster, and what its administrators can do.
+    fn is_in_full(self) -> bool {
+        self != Self::Namespaces
+    }
 }
 
 /// Returns the findings that the snapshot alone shows, without nodes and jobs.
@@ -88,7 +98,7 @@ pub fn audit_for_all(
     form: Form,
     now: Timestamp,
 ) -> Result<Vec<Finding>, ModelError> {
-    let access = Access { cluster: form != Form::Namespaces, all_namespaces: true, ..Access::default() };
+    let access = Access { cluster: form.is_in_full(), all_namespaces: true, ..Access::default() };
     audit_in((snapshot, Some(facts)), (&access, form), now)
 }
 
@@ -106,8 +116,7 @@ fn audit_in(
         quota: PublishedQuota::of(snapshot),
         sums: QuotaSums::of(snapshot),
         rows: Rows::of(snapshot, access),
-        by_namespace: form != Form::Cluster,
-        in_full: form != Form::Namespaces,
+        form,
         now,
     };
     let mut found = Vec::new();
@@ -123,7 +132,7 @@ fn audit_in(
         audit.jobs(facts, &mut found);
         audit.idle(facts, &mut found);
     }
-    found.retain(|finding| !audit.by_namespace || !finding.metadata.namespace.is_empty());
+    found.retain(|finding| !form.is_by_namespace() || !finding.metadata.namespace.is_empty());
     found.sort_by(|a, b| (a.check, &a.object).cmp(&(b.check, &b.object)));
     Ok(found)
 }
@@ -144,10 +153,7 @@ struct Audit<'a> {
     quota: PublishedQuota<'a>,
     sums: QuotaSums,
     rows: Rows<'a>,
-    /// Whether what hits workloads is said to the namespaces that it hits, rather than of objects of the cluster.
-    by_namespace: bool,
-    /// Whether it is said in full: with names and amounts of the cluster, and what its administrators can do.
-    in_full: bool,
+    form: Form,
     now: Timestamp,
 }
 

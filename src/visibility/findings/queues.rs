@@ -39,7 +39,7 @@ impl Audit<'_> {
     /// LocalQueues whose ClusterQueue admits nothing, as what hits their namespaces.
     pub(super) fn inactive_queues(&self, found: &mut Vec<Finding>) {
         let queues = &self.snapshot.queues;
-        for (key, queue) in queues.local_queues.iter().filter(|_| self.by_namespace) {
+        for (key, queue) in queues.local_queues.iter().filter(|_| self.form.is_by_namespace()) {
             let Some(inactive) = queues.inactive.get(&queue.cluster_queue) else { continue };
             let (check, why) = match &*inactive.reason {
                 "FlavorNotFound" => (Check::FlavorMissing, "is inactive, because a flavor is missing"),
@@ -51,7 +51,7 @@ impl Audit<'_> {
                 _ => (Check::ClusterQueueInactive, "is inactive"),
             };
             let (pending, name) = (queue.pending.total(), &queue.cluster_queue);
-            let (message, correction) = if self.in_full {
+            let (message, correction) = if self.form.is_in_full() {
                 let state = match cause(&inactive.message) {
                     _ if &*inactive.reason == "Terminating" => why.to_owned(),
                     cause if cause.starts_with("is ") => cause.to_owned(),

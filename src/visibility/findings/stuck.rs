@@ -99,7 +99,7 @@ impl Audit<'_> {
         if !is_stuck {
             return false;
         }
-        let local = record.local_queue().filter(|_| self.by_namespace);
+        let local = record.local_queue().filter(|_| self.form.is_by_namespace());
         let tenant = self.tenant(&record.meta.key.namespace);
         let (keeps, request) = match &obstacle {
             Obstacle::NeverFits(never) => {
@@ -134,7 +134,7 @@ impl Audit<'_> {
 
     /// The reader of the form of a namespace.
     fn tenant(&self, namespace: &str) -> Option<Access> {
-        (!self.in_full).then(|| Access::to_namespace(namespace, TenantDetail::None))
+        (!self.form.is_in_full()).then(|| Access::to_namespace(namespace, TenantDetail::None))
     }
 
     fn rows_for<'t>(&'t self, tenant: Option<&'t Access>) -> Rows<'t> {
@@ -157,7 +157,7 @@ impl Audit<'_> {
 
     /// What is said of workloads, with the part of the name that tells it from others about the same queue.
     fn said_of(&self, queue: &Arc<str>, keeps: &Keeps, kept: &Kept<'_>) -> (Check, Said, String) {
-        let is_tenant = !self.in_full;
+        let is_tenant = !self.form.is_in_full();
         let workloads = kept.classes.workloads();
         let subject = counted(workloads, "workload");
         let administrator = || "ask an administrator of the cluster".to_owned();
@@ -254,7 +254,7 @@ impl Audit<'_> {
         let (least, most) = (view(kept.least.to_i128()), view(kept.most.to_i128()));
         let range = if least == most { most } else { format!("{least} to {most}") };
         let subject = format!("{} {}", counted(workloads, "workload"), verb(workloads, "request"));
-        if !self.in_full {
+        if !self.form.is_in_full() {
             return format!(
                 "{subject} {range} {} in {}: more than the queue can have",
                 word(&fr.resource),

@@ -103,7 +103,7 @@ impl Audit<'_> {
 
     /// The namespace of a workload in the form for namespaces.
     fn part<'a>(&self, record: &'a WorkloadRecord) -> &'a str {
-        if self.by_namespace { &record.meta.key.namespace } else { "" }
+        if self.form.is_by_namespace() { &record.meta.key.namespace } else { "" }
     }
 
     fn missing_queue(&self, queue: &ObjectKey, classes: &Classes<'_>) -> Finding {
@@ -220,7 +220,7 @@ impl Audit<'_> {
     /// A check that is pending for too long, of the cluster or of a namespace.
     fn late_check(&self, (check, namespace): (&str, &str), workloads: usize) -> Finding {
         let late = format!("pending for more than an hour on {}", counted(workloads, "workload"));
-        let correction = if self.in_full {
+        let correction = if self.form.is_in_full() {
             format!("kubectl describe admissioncheck {check}")
         } else {
             "ask an administrator of the cluster".to_owned()
