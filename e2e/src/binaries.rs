@@ -31,7 +31,7 @@ struct GoModule {
     link_strings: &'static [&'static str],
 }
 
-const MODULES: [GoModule; 12] = [
+const MODULES: [GoModule; 13] = [
     GoModule {
         folder: Cow::Borrowed(KUBERNETES),
         module_path: "k8s.io/kubernetes",
@@ -99,6 +99,11 @@ const MODULES: [GoModule; 12] = [
         "frameworks/trainer",
         "github.com/kubeflow/trainer/v2",
         &[("trainer", "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager")],
+    ),
+    operator(
+        "frameworks/appwrapper",
+        "github.com/project-codeflare/appwrapper",
+        &[("appwrapper", "github.com/project-codeflare/appwrapper/cmd")],
     ),
 ];
 

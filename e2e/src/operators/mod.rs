@@ -45,7 +45,7 @@ pub async fn run(word: &str) -> Result<()> {
         begun.elapsed().as_secs_f64()
     );
     let failed = bench.run_all(&stories, &wanted).await;
-    println!("\n{} kinds, {} failed, {:.1} s", stories.len(), failed.len(), begun.elapsed().as_secs_f64());
+    println!("\n{} stories, {} failed, {:.1} s", stories.len(), failed.len(), begun.elapsed().as_secs_f64());
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
 }
@@ -68,19 +68,19 @@ struct Bench {
 }
 
 impl Bench {
-    /// Returns the names of the kinds that failed.
-    async fn run_all(&mut self, stories: &[&Story], operators: &[&Operator]) -> Vec<&'static str> {
+    /// Returns the names of the stories that failed.
+    async fn run_all(&mut self, stories: &[&Story], operators: &[&Operator]) -> Vec<String> {
         let mut failed = Vec::new();
         for story in stories {
             let begun = Instant::now();
             let outcome = self.run_story(story, operators).await;
-            let (seconds, kind) = (begun.elapsed().as_secs_f64(), story.kind.singular);
+            let (seconds, name) = (begun.elapsed().as_secs_f64(), story.name());
             match outcome {
-                Ok(seen) => println!("ok    {seconds:6.1} s  {kind}: {seen}"),
+                Ok(seen) => println!("ok    {seconds:6.1} s  {name}: {seen}"),
                 Err(error) => {
-                    println!("FAIL  {seconds:6.1} s  {kind}: {error:#}");
+                    println!("FAIL  {seconds:6.1} s  {name}: {error:#}");
                     self.keep_logs(story);
-                    failed.push(kind);
+                    failed.push(name);
                 }
             }
         }

@@ -31,6 +31,7 @@ impl RunningOperator {
         let folder = plane.folder().join(operator.name);
         let ports = free_ports(2)?;
         let [health, webhooks] = ports[..] else { bail!("expected two ports") };
+        let webhooks = operator.fixed_webhook_port.unwrap_or(webhooks);
         let place = Place { folder: &folder, health, webhooks };
         let certificates = place.certificates();
         fs::create_dir_all(&certificates)?;
@@ -40,7 +41,7 @@ impl RunningOperator {
         write_private(&certificates.join("tls.key"), &pair.key)?;
         let kubeconfig = folder.join("kubeconfig");
         plane.credentials(operator.name, Some("system:masters"))?.write(&kubeconfig)?;
-        let prepared = (operator.prepared)();
+        let prepared = (operator.prepared)(&place);
         if !prepared.is_empty() {
             apply(&cluster.kubectl, &prepared)?;
         }
@@ -50,7 +51,8 @@ impl RunningOperator {
             .current_dir(&folder)
             .env("KUBECONFIG", &kubeconfig)
             .env("HOME", &folder)
-            .env("TMPDIR", &folder);
+            .env("TMPDIR", &folder)
+            .envs(operator.environment.iter().copied());
         let _awaited = operator.awaited_file.map(AwaitedFile::ensure).transpose()?;
         let log = plane.folder().join(format!("{}.log", operator.name));
         let process = Process::start(operator.name, &mut command, &log, &plane.guard)?;

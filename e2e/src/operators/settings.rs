@@ -14,8 +14,12 @@ pub(super) struct Operator {
     /// Folder of its project whose kustomization has its webhooks; `None` if its objects need none: webhooks that only validate are
     /// left out where the operator cannot serve them with a certificate for 127.0.0.1.
     pub(super) webhooks: Option<&'static str>,
+    /// Port at which it serves them, if it chooses the port itself.
+    pub(super) fixed_webhook_port: Option<u16>,
     /// Objects that must exist before it starts.
-    pub(super) prepared: fn() -> Vec<Value>,
+    pub(super) prepared: fn(&Place<'_>) -> Vec<Value>,
+    /// Variables of its environment.
+    pub(super) environment: &'static [(&'static str, &'static str)],
     /// A file that it waits for when it starts, whatever is in it.
     pub(super) awaited_file: Option<&'static str>,
     /// Port and path of its probe, if it chooses the port itself.
@@ -43,7 +47,7 @@ impl Place<'_> {
 }
 
 /// All operators, each before those that need it.
-pub(super) const OPERATORS: [Operator; 6] = [
+pub(super) const OPERATORS: [Operator; 7] = [
     Operator {
         arguments: |place| with_folder(place, "config.jobset.x-k8s.io/v1alpha1"),
         webhooks: Some("config/default"),
@@ -91,7 +95,16 @@ pub(super) const OPERATORS: [Operator; 6] = [
         webhooks: Some("manifests/base/webhook"),
         ..Operator::named("trainer")
     },
+    Operator {
+        webhooks: Some("config/default"),
+        fixed_webhook_port: Some(9443),
+        prepared: objects_of_appwrapper,
+        environment: &[("NAMESPACE", APPWRAPPER_NAMESPACE)],
+        ..Operator::named("appwrapper")
+    },
 ];
+
+const APPWRAPPER_NAMESPACE: &str = "appwrapper-system";
 
 impl Operator {
     /// An operator without arguments, webhooks and files.
@@ -100,7 +113,9 @@ impl Operator {
             name,
             arguments: |_| Ok(Vec::new()),
             webhooks: None,
-            prepared: Vec::new,
+            fixed_webhook_port: None,
+            prepared: |_| Vec::new(),
+            environment: &[],
             awaited_file: None,
             fixed_probe: None,
         }
@@ -111,18 +126,50 @@ fn flags(all: &[&str]) -> Vec<String> {
     all.iter().map(|&flag| flag.to_owned()).collect()
 }
 
-/// It makes certificates for a Service, stores them in this Secret and names their authority in this configuration, before it starts
-/// controllers. The API server cannot call Services here, so the configuration has no rules; the webhooks would only validate.
-fn objects_of_training_operator() -> Vec<Value> {
-    let webhook = json!({"name": "none.training-operator.kubeflow.org", "clientConfig": {"url": "https://127.0.0.1/"},
-        "admissionReviewVersions": ["v1"], "sideEffects": "None"});
+/// Its webhooks, which are left out, would only validate.
+fn objects_of_training_operator(_: &Place<'_>) -> Vec<Value> {
+    let name = "validator.training-operator.kubeflow.org";
+    let mut all = objects_for_certificates("kubeflow", "training-operator-webhook-cert");
+    all.push(webhooks_without_rules("ValidatingWebhookConfiguration", name));
+    all
+}
+
+/// It reads its configuration from this ConfigMap. The configurations that it names an authority in are not those that are called:
+/// its certificate is for a Service.
+fn objects_of_appwrapper(place: &Place<'_>) -> Vec<Value> {
+    let named = "none.appwrapper.codeflare.dev";
+    let configuration = json!({
+        "certManagement": {"certificateDir": place.certificates(),
+            "mutatingWebhookConfigName": named, "validatingWebhookConfigName": named},
+        "controllerManager": {"metrics": {"bindAddress": "0"},
+            "health": {"bindAddress": format!("127.0.0.1:{}", place.health)}},
+    });
+    let mut all = objects_for_certificates(APPWRAPPER_NAMESPACE, "appwrapper-webhook-server-cert");
+    all.extend(
+        ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]
+            .map(|kind| webhooks_without_rules(kind, named)),
+    );
+    all.push(json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "appwrapper-operator-config", "namespace": APPWRAPPER_NAMESPACE},
+        "data": {"config.yaml": configuration.to_string()}}));
+    all
+}
+
+/// What an operator needs that makes certificates for a Service, stores them in a Secret and names their authority in webhook
+/// configurations, before it starts controllers.
+fn objects_for_certificates(namespace: &str, secret: &str) -> Vec<Value> {
     vec![
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow"}}),
-        json!({"apiVersion": "v1", "kind": "Secret",
-            "metadata": {"name": "training-operator-webhook-cert", "namespace": "kubeflow"}}),
-        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": "validator.training-operator.kubeflow.org"}, "webhooks": [webhook]}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": namespace}}),
     ]
+}
+
+/// A webhook configuration that is never called: the API server cannot call Services here.
+fn webhooks_without_rules(kind: &str, name: &str) -> Value {
+    let webhook = json!({"name": "none.operators.sluice.dev", "clientConfig": {"url": "https://127.0.0.1/"},
+        "admissionReviewVersions": ["v1"], "sideEffects": "None"});
+    json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name},
+        "webhooks": [webhook]})
 }
 
 /// The arguments of an operator whose configuration names the folder of certificates.

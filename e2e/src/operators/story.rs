@@ -25,18 +25,22 @@ const TIMEOUT: Duration = Duration::from_mins(2);
 /// A kind and what its jobs are.
 pub(super) struct Story {
     pub(super) kind: Kind,
-    /// Name of its sample in `config/samples`, and of the story's namespace.
+    /// Name of its sample in `config/samples`.
     pub(super) sample: &'static str,
+    /// What distinguishes the story from another one of the sample.
+    variant: &'static str,
     /// The operators it needs, in the order in which they start.
     pub(super) operators: &'static [&'static str],
     /// Pods of a job of the sample.
     pods: usize,
     /// CPU of these pods, in thousandths.
     cpu: i64,
-    /// Changes the sample.
+    /// Changes the sample, which has the name of the job.
     adjust: fn(&mut Value),
     /// Returns an object that the jobs need.
     needs: fn() -> Option<(Kind, Value)>,
+    /// A condition of the job that says that it runs.
+    runs: Option<&'static str>,
     end: End,
 }
 
@@ -54,11 +58,13 @@ enum End {
 const PLAIN: Story = Story {
     kind: Kind::JOB,
     sample: "",
+    variant: "",
     operators: &[],
     pods: 3,
     cpu: 2500,
     adjust: |_| {},
     needs: || None,
+    runs: None,
     end: End::Pods { last: "" },
 };
 
@@ -77,7 +83,7 @@ const fn training_job(names: [&'static str; 3], pods: usize, cpu: i64, last: &'s
 }
 
 /// All stories.
-pub(super) const STORIES: [Story; 10] = [
+pub(super) const STORIES: [Story; 12] = [
     Story {
         kind: Kind::new("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
         sample: "jobset",
@@ -124,7 +130,49 @@ pub(super) const STORIES: [Story; 10] = [
         needs: || Some(training_runtime()),
         ..PLAIN
     },
+    Story { adjust: name_component, ..WRAPPER },
+    Story {
+        variant: "-two-kinds",
+        pods: 3,
+        cpu: 2500,
+        adjust: |wrapper| {
+            name_component(wrapper);
+            let name = format!("{}-served", text(wrapper, "/metadata/name"));
+            if let Some(components) = wrapper["spec"]["components"].as_array_mut() {
+                components.push(json!({"template": wrapped_deployment(&name)}));
+            }
+        },
+        end: End::Deletion,
+        ..WRAPPER
+    },
 ];
+
+/// A Job in an AppWrapper.
+const WRAPPER: Story = Story {
+    kind: Kind::new("workload.codeflare.dev", "v1beta2", "AppWrapper", "appwrappers"),
+    sample: "appwrapper",
+    operators: &["appwrapper"],
+    pods: 2,
+    cpu: 2000,
+    runs: Some("PodsReady"),
+    ..PLAIN
+};
+
+/// Names the wrapped Job, and leaves it to Sluice to suspend the AppWrapper.
+fn name_component(wrapper: &mut Value) {
+    wrapper["spec"]["suspend"] = false.into();
+    let name = format!("{}-work", text(wrapper, "/metadata/name"));
+    wrapper["spec"]["components"][0]["template"]["metadata"]["name"] = name.into();
+}
+
+/// A Deployment with one pod.
+fn wrapped_deployment(name: &str) -> Value {
+    let labels = json!({"app": name});
+    let container = json!({"name": "main", "image": "work:1", "resources": {"requests": {"cpu": "500m"}}});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [container]}});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}})
+}
 
 /// A runtime with the steps that train alone.
 fn training_runtime() -> (Kind, Value) {
@@ -141,11 +189,16 @@ fn training_runtime() -> (Kind, Value) {
 }
 
 impl Story {
+    /// Returns its name, which is that of its namespace.
+    pub(super) fn name(&self) -> String {
+        format!("{}{}", self.sample, self.variant)
+    }
+
     /// Runs the story and checks all revisions, also those of a story that does not come to its end. Returns what was seen.
     pub(super) async fn run(&self, cluster: &Cluster) -> Result<String> {
-        let stage = Stage { story: self, objects: &cluster.objects };
+        let stage = Stage { story: self, namespace: self.name(), objects: &cluster.objects };
         stage.prepare().await?;
-        let recording = Recording::start(&cluster.objects, self.sample).await?;
+        let recording = Recording::start(&cluster.objects, &stage.namespace).await?;
         let outcome = stage.play().await;
         let rules = Rules {
             jobs: &[LOW, HIGH],
@@ -164,17 +217,14 @@ impl Story {
 /// The namespace of a story.
 struct Stage<'a> {
     story: &'a Story,
+    namespace: String,
     objects: &'a ObjectClient,
 }
 
 impl Stage<'_> {
-    fn namespace(&self) -> &'static str {
-        self.story.sample
-    }
-
     /// Makes the namespace, and queues with quota for one job.
     async fn prepare(&self) -> Result<()> {
-        let (objects, name) = (self.objects, self.namespace());
+        let (objects, name) = (self.objects, &*self.namespace);
         objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": name}})).await?;
         objects.create(Kind::FLAVOR, &json!({"metadata": {"name": name}})).await?;
         let cpu = format!("{}m", self.story.cpu);
@@ -218,25 +268,25 @@ impl Stage<'_> {
         let file = format!("config/samples/{}.yaml", self.story.sample);
         let sample = fs::read_to_string(paths::root().join(&file)).with_context(|| file.clone())?;
         let mut object: Value = serde_saphyr::from_str(&sample)?;
-        end_slowly(&mut object);
-        (self.story.adjust)(&mut object);
-        let class = format!("{}-{job}", self.namespace());
-        object["metadata"] = json!({"name": job, "namespace": self.namespace(),
+        let class = format!("{}-{job}", self.namespace);
+        object["metadata"] = json!({"name": job, "namespace": self.namespace,
             "labels": {"kueue.x-k8s.io/queue-name": QUEUE, "kueue.x-k8s.io/priority-class": class}});
+        (self.story.adjust)(&mut object);
+        end_slowly(&mut object);
         self.objects.create(self.story.kind, &object).await.context(file)?;
         Ok(())
     }
 
     /// Returns the Workloads of a job, by their names.
     async fn workloads(&self, job: &str) -> Result<Vec<Value>> {
-        let mut all = self.objects.list(Kind::WORKLOAD, self.namespace(), "").await?;
+        let mut all = self.objects.list(Kind::WORKLOAD, &self.namespace, "").await?;
         all.retain(|workload| text(workload, "/metadata/name").contains(&format!("-{job}-")));
         Ok(all)
     }
 
     /// Returns the pods of a job, by their names.
     async fn pods(&self, job: &str) -> Result<Vec<Value>> {
-        let mut all = self.objects.list(Kind::POD, self.namespace(), "").await?;
+        let mut all = self.objects.list(Kind::POD, &self.namespace, "").await?;
         all.retain(|pod| text(pod, "/metadata/name").starts_with(&format!("{job}-")));
         Ok(all)
     }
@@ -253,6 +303,10 @@ impl Stage<'_> {
             let pods = self.pods(job).await?;
             let ready = pods.iter().filter(|pod| condition_is_true(pod, "Ready")).count();
             ensure!((pods.len(), ready) == (expected, expected), "of {} pods {ready} are ready", pods.len());
+            if let Some(runs) = self.story.runs {
+                let object = self.objects.must_get(self.story.kind, &self.namespace, job).await?;
+                ensure!(condition_is_true(&object, runs), "it is not {runs}: {}", object["status"]);
+            }
             Ok(())
         })
         .await
@@ -294,7 +348,7 @@ impl Stage<'_> {
         for pod in self.pods(job).await? {
             let name = text(&pod, "/metadata/name");
             if selects(name) {
-                self.objects.merge(Kind::POD, self.namespace(), name, &patch).await?;
+                self.objects.merge(Kind::POD, &self.namespace, name, &patch).await?;
             }
         }
         self.eventually(&format!("pods of {job} have ended"), async || {
@@ -311,7 +365,7 @@ impl Stage<'_> {
     /// Deletes a job in the foreground: in the background its quota is free at once, as in Kueue.
     async fn delete(&self, job: &str) -> Result<()> {
         let foreground = PropagationPolicy::Foreground;
-        self.objects.delete(self.story.kind, self.namespace(), job, foreground).await?;
+        self.objects.delete(self.story.kind, &self.namespace, job, foreground).await?;
         self.eventually(&format!("nothing is left of {job}"), async || {
             let (workloads, pods) = (self.workloads(job).await?.len(), self.pods(job).await?.len());
             ensure!((workloads, pods) == (0, 0), "{workloads} Workloads and {pods} pods are left");
@@ -322,7 +376,7 @@ impl Stage<'_> {
 
     async fn wait_until_quota_is_free(&self) -> Result<()> {
         self.eventually("the quota is free", async || {
-            let queue = self.objects.must_get(Kind::CLUSTER_QUEUE, "", self.namespace()).await?;
+            let queue = self.objects.must_get(Kind::CLUSTER_QUEUE, "", &self.namespace).await?;
             let used = queue.pointer("/status/flavorsReservation/0/resources").and_then(Value::as_array);
             for resource in used.context("the queue has no usage")? {
                 ensure!(text(resource, "/total") == "0", "{resource} is reserved");
