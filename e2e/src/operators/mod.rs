@@ -7,6 +7,7 @@
 //! of its own; an operator that is started runs until the end, beside those of later stories.
 
 mod operator;
+mod ray_dashboards;
 mod revisions;
 mod settings;
 mod story;
@@ -17,6 +18,7 @@ use crate::control_plane::ControlPlane;
 use crate::process;
 use anyhow::{Context as _, Result, ensure};
 use operator::RunningOperator;
+use ray_dashboards::RayDashboards;
 use serde_json::{Map, Value, json};
 use settings::{OPERATORS, Operator};
 use sluice::frameworks::frameworks;
@@ -38,6 +40,7 @@ pub async fn run(word: &str) -> Result<()> {
     let mut bench = Bench {
         running: Vec::new(),
         binaries,
+        ray_dashboards: RayDashboards::open().await?,
         cluster: Cluster::start(&options(), &ControlPlane::temporary_folder()).await?,
     };
     println!(
@@ -64,6 +67,7 @@ struct Bench {
     // Dropped first: operators stop before the control plane.
     running: Vec<RunningOperator>,
     binaries: Binaries,
+    ray_dashboards: RayDashboards,
     cluster: Cluster,
 }
 
@@ -90,11 +94,12 @@ impl Bench {
     async fn run_story(&mut self, story: &Story, operators: &[&Operator]) -> Result<String> {
         for operator in operators.iter().filter(|operator| story.operators.contains(&operator.name)) {
             if !self.running.iter().any(|running| running.name() == operator.name) {
-                let started = RunningOperator::start(operator, &self.binaries, &self.cluster).await;
+                let port = self.ray_dashboards.port();
+                let started = RunningOperator::start(operator, &self.binaries, &self.cluster, port).await;
                 self.running.push(started.with_context(|| format!("cannot start {}", operator.name))?);
             }
         }
-        let outcome = story.run(&self.cluster).await;
+        let outcome = story.run(&self.cluster, &self.ray_dashboards).await;
         self.running.iter().try_for_each(RunningOperator::check)?;
         outcome
     }

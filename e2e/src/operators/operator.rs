@@ -26,13 +26,18 @@ pub(super) struct RunningOperator {
 
 impl RunningOperator {
     /// Starts an operator with administrator rights and its webhooks; returns when it is ready.
-    pub(super) async fn start(operator: &Operator, binaries: &Binaries, cluster: &Cluster) -> Result<Self> {
+    pub(super) async fn start(
+        operator: &Operator,
+        binaries: &Binaries,
+        cluster: &Cluster,
+        ray_dashboards: u16,
+    ) -> Result<Self> {
         let plane = &cluster.plane;
         let folder = plane.folder().join(operator.name);
         let ports = free_ports(2)?;
         let [health, webhooks] = ports[..] else { bail!("expected two ports") };
         let webhooks = operator.fixed_webhook_port.unwrap_or(webhooks);
-        let place = Place { folder: &folder, health, webhooks };
+        let place = Place { folder: &folder, health, webhooks, ray_dashboards };
         let certificates = place.certificates();
         fs::create_dir_all(&certificates)?;
         let authority = CertificateAuthority::new(operator.name)?;
@@ -52,7 +57,7 @@ impl RunningOperator {
             .env("KUBECONFIG", &kubeconfig)
             .env("HOME", &folder)
             .env("TMPDIR", &folder)
-            .envs(operator.environment.iter().copied());
+            .envs((operator.environment)(&place));
         let _awaited = operator.awaited_file.map(AwaitedFile::ensure).transpose()?;
         let log = plane.folder().join(format!("{}.log", operator.name));
         let process = Process::start(operator.name, &mut command, &log, &plane.guard)?;

@@ -18,8 +18,8 @@ pub(super) struct Operator {
     pub(super) fixed_webhook_port: Option<u16>,
     /// Objects that must exist before it starts.
     pub(super) prepared: fn(&Place<'_>) -> Vec<Value>,
-    /// Variables of its environment.
-    pub(super) environment: &'static [(&'static str, &'static str)],
+    /// Returns variables of its environment.
+    pub(super) environment: fn(&Place<'_>) -> Vec<(&'static str, String)>,
     /// A file that it waits for when it starts, whatever is in it.
     pub(super) awaited_file: Option<&'static str>,
     /// Port and path of its probe, if it chooses the port itself.
@@ -34,6 +34,8 @@ pub(super) struct Place<'a> {
     pub(super) health: u16,
     /// Port of its webhooks.
     pub(super) webhooks: u16,
+    /// Port of the dashboards of Ray clusters.
+    pub(super) ray_dashboards: u16,
 }
 
 /// Where controller-runtime looks for the certificate of webhooks, below the folder of temporary files.
@@ -85,6 +87,8 @@ pub(super) const OPERATORS: [Operator; 7] = [
             let probes = format!("--health-probe-bind-address=127.0.0.1:{}", place.health);
             Ok(flags(&["--metrics-addr=0", "--enable-leader-election=false", &probes]))
         },
+        // For its calls by plain HTTP, which are those to dashboards.
+        environment: |place| vec![("HTTP_PROXY", format!("http://127.0.0.1:{}", place.ray_dashboards))],
         ..Operator::named("kuberay")
     },
     Operator {
@@ -99,7 +103,7 @@ pub(super) const OPERATORS: [Operator; 7] = [
         webhooks: Some("config/default"),
         fixed_webhook_port: Some(9443),
         prepared: objects_of_appwrapper,
-        environment: &[("NAMESPACE", APPWRAPPER_NAMESPACE)],
+        environment: |_| vec![("NAMESPACE", APPWRAPPER_NAMESPACE.to_owned())],
         ..Operator::named("appwrapper")
     },
 ];
@@ -115,7 +119,7 @@ impl Operator {
             webhooks: None,
             fixed_webhook_port: None,
             prepared: |_| Vec::new(),
-            environment: &[],
+            environment: |_| Vec::new(),
             awaited_file: None,
             fixed_probe: None,
         }

@@ -1,5 +1,6 @@
 //! The story of one kind: of two equal jobs, of which only one fits into the quota, the second has the higher priority.
 
+use super::ray_dashboards::RayDashboards;
 use super::revisions::{Recording, Rules};
 use crate::cluster::Cluster;
 use crate::objects::{self, Kind, ObjectClient, condition, condition_is_true, expect_condition, text};
@@ -50,6 +51,9 @@ enum End {
     Pods { last: &'static str },
     /// By the end of its pods whose names contain this. Its operator deletes the others then; by Kueue's rules they have no quota.
     SomePods(&'static str),
+    /// By what it has submitted, and then by the end of its submitter. Its operator deletes the cluster then; by Kueue's rules it has
+    /// no quota.
+    Submission,
     /// It runs until it is deleted.
     Deletion,
 }
@@ -83,7 +87,7 @@ const fn training_job(names: [&'static str; 3], pods: usize, cpu: i64, last: &'s
 }
 
 /// All stories.
-pub(super) const STORIES: [Story; 12] = [
+pub(super) const STORIES: [Story; 13] = [
     Story {
         kind: Kind::new("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
         sample: "jobset",
@@ -118,6 +122,15 @@ pub(super) const STORIES: [Story; 12] = [
         sample: "raycluster",
         operators: &["kuberay"],
         end: End::Deletion,
+        ..PLAIN
+    },
+    Story {
+        kind: Kind::new("ray.io", "v1", "RayJob", "rayjobs"),
+        sample: "rayjob",
+        operators: &["kuberay"],
+        pods: 4,
+        cpu: 3000,
+        end: End::Submission,
         ..PLAIN
     },
     Story {
@@ -195,15 +208,15 @@ impl Story {
     }
 
     /// Runs the story and checks all revisions, also those of a story that does not come to its end. Returns what was seen.
-    pub(super) async fn run(&self, cluster: &Cluster) -> Result<String> {
-        let stage = Stage { story: self, namespace: self.name(), objects: &cluster.objects };
+    pub(super) async fn run(&self, cluster: &Cluster, ray_dashboards: &RayDashboards) -> Result<String> {
+        let stage = Stage { story: self, namespace: self.name(), objects: &cluster.objects, ray_dashboards };
         stage.prepare().await?;
         let recording = Recording::start(&cluster.objects, &stage.namespace).await?;
         let outcome = stage.play().await;
         let rules = Rules {
             jobs: &[LOW, HIGH],
             quota: self.cpu,
-            pods_outlive_jobs: matches!(self.end, End::SomePods(_)),
+            pods_outlive_jobs: matches!(self.end, End::SomePods(_) | End::Submission),
         };
         let seen = recording.check(&rules);
         match (outcome, seen) {
@@ -219,6 +232,7 @@ struct Stage<'a> {
     story: &'a Story,
     namespace: String,
     objects: &'a ObjectClient,
+    ray_dashboards: &'a RayDashboards,
 }
 
 impl Stage<'_> {
@@ -331,6 +345,11 @@ impl Stage<'_> {
                 self.end_pods(job, |name| name.contains(last)).await?;
             }
             End::SomePods(part) => self.end_pods(job, |name| name.contains(part)).await?,
+            End::Submission => {
+                self.ray_dashboards.end(&self.namespace, job);
+                // Other pods have the name of their cluster, which has that of the job.
+                self.end_pods(job, |name| name.matches('-').count() == 1).await?;
+            }
             End::Deletion => return self.delete(job).await,
         }
         self.eventually(&format!("{job} has finished"), async || {
