@@ -12,8 +12,8 @@ use crate::api::names::ELASTIC_JOB_ANNOTATION;
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, FieldError};
 use crate::frameworks::{
-    Claim, Elastic, ExcessGroup, JobUnderReview, PodSetSize, Searched, SizedChild, first_excess_group,
-    first_excess_group_in_job, framework, has_room, left_by,
+    Claim, Elastic, ExcessGroup, JobUnderReview, PodSetSize, PodSetUnderReview, Searched, SizedChild,
+    first_excess_group, first_excess_group_in_job, framework, has_room, left_by,
 };
 use std::sync::Arc;
 
@@ -57,8 +57,10 @@ fn check_growth(
     errors: &mut Errors,
 ) {
     let Some(old) = old.filter(|old| old.pod_sets.len() == job.pod_sets.len()) else { return };
+    // One that was suspended starts with all of its pods.
+    let before = |set: &PodSetUnderReview<'_>| if old.suspended { 0 } else { set.pods };
     let grown: Vec<bool> =
-        job.pod_sets.iter().zip(&old.pod_sets).map(|(new, old)| new.pods > old.pods).collect();
+        job.pod_sets.iter().zip(&old.pod_sets).map(|(new, old)| new.pods > before(old)).collect();
     if !grown.contains(&true) {
         return;
     }

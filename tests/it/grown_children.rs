@@ -62,6 +62,20 @@ fn child_does_not_grow_beyond_its_pod_set() {
     assert_eq!(suspended, None, "it does not run");
 }
 
+/// It does not start with more pods than it may have, either.
+#[test]
+fn suspended_child_does_not_start_beyond_its_pod_set() {
+    let mut server = server();
+    for (pods, refused) in [(2, false), (3, true)] {
+        server.edit(JOB, "js-a-0", |job| {
+            job["spec"]["parallelism"] = json!(pods);
+            job["spec"]["suspend"] = json!(true);
+        });
+        let started = changed(&server, |job| job["spec"]["suspend"] = json!(false));
+        assert_eq!(started.is_some(), refused, "{pods}: {started:?}");
+    }
+}
+
 /// One without the label that a start writes is bounded by all that its JobSet is charged for.
 #[test]
 fn child_of_an_unknown_pod_set_does_not_grow_beyond_its_job() {
