@@ -32,6 +32,7 @@ impl Reconciler {
                 self.queues.waiting_heads.forget(key);
                 return QueueMembership::NotQueued;
             }
+            self.queue_updates().mark_queues_of(key);
             self.cache.forget_vanished(key);
         }
         // Of one that cannot be decoded nothing more is decided: it keeps what it holds.

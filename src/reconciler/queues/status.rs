@@ -97,9 +97,9 @@ impl StatusCounts {
 }
 
 impl QueueUpdates<'_> {
-    /// Marks the statuses that depend on a Workload.
+    /// Marks the statuses that depend on a Workload, or on the quota of one that was removed.
     pub(crate) fn mark_queues_of(&mut self, key: &ObjectKey) {
-        let Some(record) = self.cache.workload(key) else {
+        let Some(record) = self.cache.workload(key).or_else(|| self.cache.vanished(key)) else {
             return;
         };
         let cluster_queue: Option<Arc<str>> = self.cache.cluster_queue_name(record).map(Arc::from);
