@@ -3,8 +3,9 @@
 //! Invariants: an object below one that is queued does not wait, as it runs on the quota of the other; an object in no queue is
 //! neither refused nor changed for an owner that cannot be seen.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::OwnerView;
 use super::ancestry::{controller_of, objects_above};
 use super::patch::Patch;
 use super::response::ReviewResponse;
@@ -12,7 +13,9 @@ use super::review::ReviewRequest;
 use crate::api::names::{DEFAULT_NAME, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, Gate};
-use crate::frameworks::{Above, End, Framework, JobUnderReview, OwnerRef, Searched, missing_owner};
+use crate::frameworks::{
+    Above, End, Framework, JobUnderReview, OwnerRef, PodIdentity, Searched, missing_owner,
+};
 
 /// A new or changed object, and what follows from its labels, its namespace and its owners.
 pub(super) struct JobDefaults<'a> {
@@ -110,7 +113,17 @@ impl<'a> JobDefaults<'a> {
 
 /// Returns whether a pod names a controller that does not take it for its own.
 fn is_disowned(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>, owner: &OwnerRef) -> bool {
-    let stored = || request.ctx.objects.owner(request.namespace, owner).filter(|view| view.uid == owner.uid);
-    job.row.is_pod()
-        && stored().is_some_and(|view| !view.pod_identity.includes(&view.uid, |key| job.label(key)))
+    let stored = |owner: &OwnerRef| {
+        let view = request.ctx.objects.owner(request.namespace, owner);
+        view.filter(|view| job.row.is_pod() && view.uid == owner.uid)
+    };
+    let name = request.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let excludes = |view: &OwnerView| !view.pod_identity.includes(&view.uid, name, |key| job.label(key));
+    stored(owner).is_some_and(|view| {
+        let deployment = || match view.pod_identity {
+            PodIdentity::OfDeployment(_) => stored(view.controller.as_ref()?),
+            _ => None,
+        };
+        excludes(&view) || deployment().is_some_and(|view| excludes(&view))
+    })
 }

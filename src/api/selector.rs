@@ -6,13 +6,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 
 /// Returns whether the labels match the selector. A selector with an unknown operator matches nothing.
 pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let exact = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    exact
-        && selector
-            .match_expressions
-            .iter()
-            .flatten()
-            .all(|requirement| matches_requirement(requirement, labels))
+    matches_labels(selector, |key| labels.get(key).map(String::as_str))
+}
+
+/// Returns whether labels, of which this returns the value of one, match the selector.
+pub fn matches_labels<'a>(selector: &LabelSelector, label: impl Fn(&str) -> Option<&'a str>) -> bool {
+    let mut exact = selector.match_labels.iter().flatten();
+    let mut requirements = selector.match_expressions.iter().flatten();
+    exact.all(|(key, value)| label(key) == Some(value))
+        && requirements.all(|requirement| matches_requirement(requirement, label(&requirement.key)))
 }
 
 /// Reads a label selector as `kubectl` takes it: `a=b`, `a==b`, `a!=b`, `a in (b,c)`, `a notin (b,c)`, `a` and `!a`, with commas
@@ -85,8 +87,7 @@ fn parse_requirement(text: &str) -> Result<LabelSelectorRequirement, String> {
     found.ok_or_else(invalid)
 }
 
-fn matches_requirement(requirement: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
-    let value = labels.get(&requirement.key);
+fn matches_requirement(requirement: &LabelSelectorRequirement, value: Option<&str>) -> bool {
     let listed =
         value.is_some_and(|value| requirement.values.iter().flatten().any(|candidate| candidate == value));
     match requirement.operator.as_str() {

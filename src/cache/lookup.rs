@@ -7,7 +7,9 @@ use super::records::{
 use super::{Cache, JobId, WorkloadIndex};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
-use crate::frameworks::{JobView, PriorityLookup, Role, UnitKey, job_name_in_workload_name};
+use crate::frameworks::{
+    JobKind, JobView, PriorityLookup, Role, UnitKey, frameworks, job_name_in_workload_name,
+};
 use crate::lifecycle::{conditions, reservation};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -179,17 +181,31 @@ impl Cache {
             .or_else(|| self.unit_of_inherited_workload(workload))
     }
 
-    /// Returns the replica whose name and number the name of a Workload has, whichever object of the name it was made for.
-    pub(crate) fn replica_in_workload_name(&self, workload: &ObjectKey) -> Option<UnitKey> {
-        let ((kind, key), _, index) = self.jobs.replica_named(workload)?;
-        Some(UnitKey::of_replica(*kind, key.clone(), index))
+    /// Returns the object with a Workload for its pods, or its replica, whose name and number the name of a Workload has, whichever
+    /// object of the name it was made for.
+    pub(crate) fn set_in_workload_name(&self, workload: &ObjectKey) -> Option<UnitKey> {
+        let of_replica = self.jobs.replica_named(workload);
+        let of_replica =
+            of_replica.map(|((kind, key), _, index)| UnitKey::of_replica(*kind, key.clone(), index));
+        of_replica.or_else(|| {
+            let kinds = frameworks().map(JobKind::new);
+            let mut sets = kinds.filter(|kind| kind.role == Role::PodsOfOwner && !kind.has_replicas());
+            sets.find_map(|kind| {
+                let name = job_name_in_workload_name(&kind, &workload.name)?;
+                let key = ObjectKey::new(&workload.namespace, name);
+                self.jobs.get(&(kind, key.clone())).map(|_| UnitKey::of_object(kind, key))
+            })
+        })
     }
 
     /// Returns the unit that owns the Workload of a group, if the Workload has the name of one that was made for an object of the same
     /// kind and name.
     fn unit_of_inherited_workload(&self, workload: &ObjectKey) -> Option<(UnitKey, &Arc<JobView>)> {
         let record = self.workload(workload).filter(|record| record.annotations.is_pod_group)?;
-        let ((kind, key), view) = self.job_of(record)?;
+        // A client may have removed the owner, which the object writes again.
+        let made_for = || self.jobs.id_of(record.job_uid.as_ref()?);
+        let id = self.job_of(record).map(|(id, _)| id).or_else(made_for)?;
+        let ((kind, key), view) = (id, self.jobs.get(id)?);
         let name = job_name_in_workload_name(kind, &workload.name)?;
         let (name, unit) = if kind.has_replicas() {
             let (name, index) = name.rsplit_once('-')?;

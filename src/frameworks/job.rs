@@ -94,7 +94,7 @@ impl Framework {
             view.pod_priority_class =
                 read::string(job, class)?.filter(|name| !name.is_empty()).map(Arc::from);
         }
-        view.options.pod_identity = PodIdentity::of_selector(self.gvk.group, job, &view.uid);
+        view.options.pod_identity = PodIdentity::of_selector((self.gvk.group, self.gvk.kind), job, &view.uid);
         view.options.completions = self.hooks.completions(job)?;
         if !self.flags.prebuilt {
             view.options.prebuilt_workload = None;

@@ -132,15 +132,15 @@ fn pod_that_is_none_of_a_replica_set_waits() {
             "ownerReferences": [
                 {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d", "uid": "d", "controller": true}]}}),
     );
-    for (hash, gated) in [("1", false), ("2", true)] {
+    for (hash, app, gated) in [("1", "d", false), ("2", "d", true), ("1", "other", true)] {
         let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "d-1", "uid": "d-1", "controller": true});
         let pod = json!({
             "metadata": {"name": format!("d-{hash}"), "namespace": "ns",
-                "labels": {QUEUE: "lq", "pod-template-hash": hash}, "ownerReferences": [owner]},
+                "labels": {QUEUE: "lq", "pod-template-hash": hash, "app": app}, "ownerReferences": [owner]},
             "spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]},
             "status": {"phase": "Pending"},
         });
         let held = server.admit(framework("", "Pod").unwrap(), pod, None).unwrap();
-        assert_eq!(held["spec"]["schedulingGates"].is_array(), gated, "{hash}: {held}");
+        assert_eq!(held["spec"]["schedulingGates"].is_array(), gated, "{hash} {app}: {held}");
     }
 }

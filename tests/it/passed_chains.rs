@@ -139,14 +139,14 @@ fn workers_of_a_leader_in_an_app_wrapper() {
     let chain = [
         (group, "serve", (wrapper, "top")),
         (set, "leaders", (group, "serve")),
-        (pod, "leader", (set, "leaders")),
-        (set, "workers", (pod, "leader")),
-        (pod, "worker", (set, "workers")),
+        (pod, "leaders-0", (set, "leaders")),
+        (set, "workers", (pod, "leaders-0")),
+        (pod, "workers-0", (set, "workers")),
     ];
     for (kind, name, (owner, above)) in chain {
         submit(&mut server, kind, below(named(kind, name, "lq"), owner, above));
     }
-    assert!(!is_gated(&server, "leader") && !is_gated(&server, "worker"));
+    assert!(!is_gated(&server, "leaders-0") && !is_gated(&server, "workers-0"));
     let workloads = server.all(Kind::Workload);
     assert_eq!(workloads.len(), 1, "{workloads:?}");
 }

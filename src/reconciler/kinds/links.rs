@@ -16,10 +16,8 @@ pub(super) struct ReplicaSets;
 
 impl KindRules for ReplicaSets {
     fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread> {
-        let entry = OwnerEntry {
-            pod_identity: PodIdentity::of_replica_set(&received.object),
-            ..OwnerEntry::of_metadata(&received.object)
-        };
+        let mut entry = OwnerEntry::of_metadata(&received.object);
+        entry.pod_identity = PodIdentity::of_replica_set(&received.object, entry.controller.as_ref());
         set_link(core, Kind::ReplicaSet, key, Some(entry));
         Ok(())
     }

@@ -12,8 +12,8 @@ use crate::api::{ObjectKey, OwnerRecord, names};
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{Cache, JobId, Kind};
 use crate::frameworks::{
-    Component, JobKind, JobView, NO_MEMBERS, OwnerRef, PodMember, Role, Unit, UnitKey, UnitStatus,
-    UnitSummary, framework, own_workload_keys, path_of,
+    Component, JobKind, JobView, NO_MEMBERS, OwnerRef, PodIdentity, PodMember, Role, Unit, UnitKey,
+    UnitStatus, UnitSummary, framework, own_workload_keys, path_of,
 };
 use crate::lifecycle::conditions;
 use crate::lifecycle::pod_blocker::{BlockedPods, PodBlocker};
@@ -185,8 +185,8 @@ impl<'a> Units<'a> {
     /// Returns the units that a change of a Workload with this key concerns, beside its owner.
     pub(crate) fn named_like_workload(self, key: &ObjectKey) -> Vec<UnitKey> {
         let made_for = self.cache.unit_of_own_workload(key).map(|(unit, _)| unit);
-        // When the Workload of an earlier object goes, the present one makes its own.
-        let made_for = made_for.or_else(|| self.cache.replica_in_workload_name(key));
+        // The present object takes the Workload of an earlier one over, or makes its own when that one goes.
+        let made_for = made_for.or_else(|| self.cache.set_in_workload_name(key));
         let naming = self.cache.jobs_naming(key);
         let naming = naming.map(|((kind, job), _)| UnitKey::of_object(*kind, job.clone()));
         made_for.into_iter().chain(naming).collect()
@@ -355,15 +355,22 @@ impl Units<'_> {
         let Some((first, owner)) = unit.members().next().zip(unit.view.controller.as_ref()) else {
             return false;
         };
-        let job = self.cache.job_id(&owner.uid).and_then(|id| self.cache.job(id));
-        let replica_set = || {
-            let id = (Kind::ReplicaSet, ObjectKey::new(&unit.view.key.namespace, &owner.name));
-            self.cache.link(&id).filter(|entry| *entry.uid == *owner.uid).map(|entry| &entry.pod_identity)
-        };
-        let identity = job.map(|job| &job.options.pod_identity).or_else(replica_set);
         let labels = first.pod.pointer("/metadata/labels");
         let label = |key: &str| labels.and_then(|labels| labels.get(key)?.as_str());
-        identity.is_some_and(|identity| !identity.includes(&owner.uid, label))
+        let excludes = |uid: &str, identity: &PodIdentity| !identity.includes(uid, &first.key.name, label);
+        let job_excludes =
+            |uid: &str| Some(excludes(uid, &self.cache.job(self.cache.job_id(uid)?)?.options.pod_identity));
+        job_excludes(&owner.uid).unwrap_or_else(|| {
+            let id = (Kind::ReplicaSet, ObjectKey::new(&unit.view.key.namespace, &owner.name));
+            let Some(set) = self.cache.link(&id).filter(|entry| *entry.uid == *owner.uid) else {
+                return false;
+            };
+            let deployment = || match set.pod_identity {
+                PodIdentity::OfDeployment(_) => job_excludes(&set.controller.as_ref()?.uid),
+                _ => None,
+            };
+            excludes(&set.uid, &set.pod_identity) || deployment().unwrap_or(false)
+        })
     }
 }
 
