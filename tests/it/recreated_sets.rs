@@ -288,3 +288,69 @@ fn waiting_pods_start_with_the_next_set() {
         }
     }
 }
+
+/// A set that is made smaller takes over what waits, and its Workload follows, as that of a set that stays.
+#[test]
+fn waiting_pods_start_with_a_smaller_set() {
+    let set = Set::Stateful;
+    for created_again in [false, true] {
+        let case = format!("created again: {created_again}");
+        let mut server = JobServer::new(&frameworks(), "1");
+        server.create(set.kind(), set.object("1"));
+        for name in set.pods() {
+            set.make(&mut server, name, "1");
+        }
+        let workload = server.workload_name();
+        if created_again {
+            orphan(&mut server, set);
+            let mut smaller = set.object("1");
+            smaller["spec"]["replicas"] = json!(1);
+            server.create(set.kind(), smaller);
+            adopt(&mut server, set);
+        } else {
+            server.edit(set.kind(), "s", |set| set["spec"]["replicas"] = json!(1));
+        }
+        server.delete_member("s-1");
+        server.end_pod("s-1");
+        assert!(is_started(&server, "s-0"), "{case}: {:?}", server.events);
+        check(&server, &workload, &case);
+    }
+}
+
+/// Between two sets of a name, their pods are a group, which waits for pods that it lacks. The next set makes these itself.
+#[test]
+fn waiting_leader_starts_with_the_next_set() {
+    let set = Set::LeaderWorker;
+    let mut server = JobServer::new(&frameworks(), "1");
+    server.create(set.kind(), set.object("1"));
+    let [leader, worker] = set.pods();
+    set.make(&mut server, leader, "1");
+    let workload = server.workload_name();
+    set.make(&mut server, worker, "1");
+    orphan(&mut server, set);
+    server.delete_member(worker);
+    server.end_pod(worker);
+    server.create(set.kind(), set.object("1"));
+    assert_eq!(server.workload_name(), workload);
+    server.edit_queue("2");
+    assert!(is_started(&server, leader), "{:?}", server.all(Kind::Workload));
+}
+
+/// A client takes the owners from a Workload that was taken over: the set is its owner again, and makes none beside it.
+#[test]
+fn workload_that_was_taken_over_keeps_its_set() {
+    for set in SETS {
+        let mut server = running(set);
+        let workload = server.workload_name();
+        orphan(&mut server, set);
+        server.create(set.kind(), set.object("1"));
+        adopt(&mut server, set);
+        server
+            .edit(Kind::Workload, &workload, |workload| workload["metadata"]["ownerReferences"] = json!([]));
+        check(&server, &workload, &format!("{set:?}"));
+        let stored = server.get(Kind::Workload, &workload).unwrap();
+        let uid = &server.get(set.kind(), "s").unwrap()["metadata"]["uid"];
+        let owners = stored["metadata"]["ownerReferences"].as_array().unwrap();
+        assert!(owners.iter().any(|owner| owner["uid"] == *uid), "{set:?}: {owners:?}");
+    }
+}

@@ -151,7 +151,9 @@ fn by_end(mut members: Vec<&PodMember>) -> Vec<&PodMember> {
 
 /// Returns whether the pod sets of the members are, in order, among those of the Workload and not larger.
 fn fits(unit: &Unit<'_>, kept: &[&PodMember], pod_sets: &[PodSetCount<'_>], finished: bool) -> bool {
-    let roles = match (group(unit).filter(|group| group.fast_admission), kept.first()) {
+    // The total of a group that serves is that of its StatefulSet when the pods were made, which may be smaller by now.
+    let total_decides = |group: &&GroupMarks| group.fast_admission && !group.serving;
+    let roles = match (group(unit).filter(total_decides), kept.first()) {
         (Some(group), Some(first)) => BTreeMap::from([(first.role.as_str(), group.total)]),
         _ => counts_by_role(kept.iter().copied()),
     };

@@ -39,7 +39,14 @@ impl<'a> UnitFacts<'a> {
             let hold = self.units.hold_of(record);
             let readiness = pods_ready::Readiness::NoPods;
             let moved_to = self.units.moved_to(record, None);
-            let without_pods = JobFacts { stopped: true, hold, readiness, moved_to, ..JobFacts::default() };
+            let without_pods = JobFacts {
+                stopped: true,
+                hold,
+                readiness,
+                moved_to,
+                absent_pods: Some(0),
+                ..JobFacts::default()
+            };
             if without_pods.hold != Hold::Unknown {
                 return WorkloadOwner::Job(without_pods);
             }
@@ -154,10 +161,13 @@ impl<'a> UnitFacts<'a> {
             reclaimable: self.reclaimable_pods(record, unit, &status),
             // Once it is finished, it holds no quota and cannot be restored.
             out_of_sync: stopped && out_of_sync,
-            // The controller of the object that made the Workload replaces the pods.
-            absent_pods: membership
-                .filter(|_| unit.key.is_pod_group() && hold == Hold::Unknown)
-                .map(|membership| membership.absent),
+            absent_pods: match hold {
+                Hold::Unknown => {
+                    membership.filter(|_| unit.key.is_pod_group()).map(|membership| membership.absent)
+                }
+                // The controller of the object replaces the pods. The group may have waited for them while there was no object.
+                Hold::Free | Hold::Held(_) => unit.key.is_pod_group().then_some(0),
+            },
             hold,
             finished: status.finished.map(|result| (result.success, result.message)),
         }

@@ -46,10 +46,14 @@ impl<'a> Units<'a> {
     }
 
     /// Returns whether a Workload was made for an object that is gone, which has left pods behind. Those that are deleted with it, or
-    /// still name it, leave their places to pods of the new object, which wait for that with a Workload of their own.
+    /// still name it, leave their places to pods of the new object, which wait for that with a Workload of their own. One that the new
+    /// object has taken over before bears its UID, although a client may have removed its owners.
     fn is_left(self, set: &JobView, record: &WorkloadRecord) -> bool {
-        let Some(former) = record.job_uid.as_ref().filter(|uid| **uid != set.uid) else { return false };
+        let Some(former) = &record.job_uid else { return false };
         let ends = record.meta.is_deleting() || conditions::is_true(&record.status, ConditionType::Finished);
+        if *former == set.uid {
+            return record.annotations.is_pod_group && !ends;
+        }
         let is_gone = record.annotations.is_pod_group && !ends && self.cache.job_id(former).is_none();
         is_gone && self.has_live_pods(record, Some(&**former))
     }
