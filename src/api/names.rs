@@ -24,6 +24,8 @@ pub const ADMISSION_GATED_BY_ANNOTATION: &str = "kueue.x-k8s.io/admission-gated-
 pub const ELASTIC_JOB_ANNOTATION: &str = "kueue.x-k8s.io/elastic-job";
 /// Annotation on an elastic RayJob or RayService: generation of its RayCluster.
 pub const RAY_CLUSTER_GENERATION_ANNOTATION: &str = "kueue.x-k8s.io/raycluster-generation";
+/// Annotation of KubeRay on the RayCluster of a RayService: the hash of what it is a copy of.
+pub const RAY_CLUSTER_HASH_ANNOTATION: &str = "ray.io/hash-without-replicas-and-workers-to-delete";
 /// Annotation on a Workload: the slice that it replaces.
 pub const SLICE_REPLACEMENT_FOR_ANNOTATION: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 /// Annotation on a Workload of an elastic job, and on its pods: the first slice of those that take over from one another.
@@ -95,5 +97,7 @@ pub const JOB_OWNER_NAME_ANNOTATION: &str = "kueue.x-k8s.io/job-owner-name";
 
 /// Annotation of an object below a job, whose pods have no room beside those of its siblings on the quota of the job.
 pub const WAITS_FOR_ROOM_ANNOTATION: &str = "sluice.dev/waits-for-room";
+/// Annotation of an object that was suspended because the job above it may not run, where the operator of that job does not resume it.
+pub const STOPPED_BELOW_ANNOTATION: &str = "sluice.dev/stopped-below";
 /// What a Workload takes over from the one that its job had before: the UID of that one, and fields of its status.
 pub const CARRIED_ANNOTATION: &str = "sluice.dev/carried-status";

@@ -138,6 +138,17 @@ pub trait Hooks: Debug + Sync {
         false
     }
 
+    /// Returns whether the operator of the kind leaves objects that it has made suspended as they are when the object above runs again.
+    fn keeps_suspended_children(&self) -> bool {
+        false
+    }
+
+    /// Returns the annotations by which the operator of a controller knows that an object of the kind is an unchanged copy of what the
+    /// controller says. Where none of them is there, the operator copies it again, in place.
+    fn copy_annotations(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Adds to a played status what the rules of the row do not say. They hold already.
     fn play(&self, _job: &mut Value, _state: PlayedState, _now: Timestamp) -> Result<(), JobError> {
         Ok(())

@@ -76,6 +76,30 @@ impl Framework {
         JobPatch::merge(Value::Object(body))
     }
 
+    /// Returns the patch that suspends an object because the job above it may not run, and says so.
+    pub fn stop_below_patch(&self) -> JobPatch {
+        let mut body = Map::new();
+        body.insert("metadata".to_owned(), json!({"annotations": {names::STOPPED_BELOW_ANNOTATION: "true"}}));
+        if let Some(pointer) = self.fields.suspend {
+            set_at(&mut body, pointer, Value::Bool(true));
+        }
+        JobPatch::merge(Value::Object(body))
+    }
+
+    /// Returns the patch that lets an object run again below a job that runs: as it is, or by the operator of that job, which copies what
+    /// the job says now.
+    pub fn resume_below_patch(&self, as_it_is: bool) -> JobPatch {
+        let removed: &[&str] = if as_it_is { &[] } else { self.hooks.copy_annotations() };
+        let names = removed.iter().copied().chain([names::STOPPED_BELOW_ANNOTATION]);
+        let annotations: Map<String, Value> = names.map(|name| (name.to_owned(), Value::Null)).collect();
+        let mut body = Map::new();
+        body.insert("metadata".to_owned(), json!({"annotations": annotations}));
+        if let Some(pointer) = self.fields.suspend.filter(|_| as_it_is) {
+            set_at(&mut body, pointer, self.hooks.not_suspended());
+        }
+        JobPatch::merge(Value::Object(body))
+    }
+
     /// Returns what a start adds to a pod set that is granted this.
     pub(super) fn additions(&self, set: &PodSetView, info: &PodSetInfo) -> TemplateInfo {
         let mut additions = without_server_labels(self, (*info.template).clone());

@@ -28,7 +28,7 @@ const FLAGS: Flags = Flags {
     pod_sets_from_spec: false,
     completed_pod_sets: true,
     elastic: Elastic::GatedTemplates,
-    // KubeRay deletes the cluster of a RayJob that is suspended, and leaves that of a RayService as it is.
+    // KubeRay deletes the cluster of a RayJob that is suspended, and leaves that of a RayService as it is, then and later.
     resumes_children: false,
     ..JOB_FLAGS
 };
@@ -131,7 +131,7 @@ impl Hooks for Ray {
     }
 
     fn related(&self, job: &Value) -> Result<Vec<RelatedKey>, JobError> {
-        child::read_by(self, job)
+        if self.role == RayRole::Service { child::named_by(self, job) } else { child::read_by(self, job) }
     }
 
     fn slice(&self, job: &Value, generation: i64) -> Result<String, JobError> {
@@ -176,6 +176,9 @@ impl Hooks for Ray {
         if additions::cleans_up(self, job)? {
             return Ok(Some(true));
         }
+        if self.role == RayRole::Service {
+            return Ok(child::are_stopped(self, job, related)?.then_some(false));
+        }
         if child::hold(self, job)? != JobHold::Held {
             return Ok(None);
         }
@@ -209,6 +212,15 @@ impl Hooks for Ray {
 
     fn is_sized_apart_from_owner(&self) -> bool {
         self.role == RayRole::Cluster
+    }
+
+    /// KubeRay deletes the cluster of a RayJob that is suspended.
+    fn keeps_suspended_children(&self) -> bool {
+        self.role == RayRole::Service
+    }
+
+    fn copy_annotations(&self) -> &'static [&'static str] {
+        if self.role == RayRole::Cluster { &child::COPY_ANNOTATIONS } else { &[] }
     }
 
     fn review_fields(&self) -> &'static [ReviewField] {

@@ -1,20 +1,28 @@
 //! The RayCluster that KubeRay creates for a RayJob or a RayService. The autoscaler resizes the child, not its parent: what an elastic
-//! parent asks for is read from the child.
+//! parent asks for is read from the child. KubeRay writes no status of a RayService whose cluster has no head, as one that is suspended:
+//! whether it runs is read from the child as well.
 //!
 //! Invariants: the size of a parent and the part of its Workload's name that the child says are of one version of the child. The name
 //! is made from an annotation of the parent, which is written before sizes are compared. While a RayService has two children, an
 //! elastic one asks for both: the pods of the second wait for their quota one by one.
 
 use super::JobError;
-use super::ray::{HEAD, Ray, RayRole, WORKERS, gvk};
+use super::ray::{HEAD, RAY_CLUSTER, Ray, RayRole, WORKERS, gvk};
 use super::read;
 use super::related::{Found, Related, RelatedKey, RelatedKind};
 use super::roles::read_count;
+use super::row::Active;
 use super::view::JobHold;
 use crate::api::ObjectKey;
-use crate::api::names::RAY_CLUSTER_GENERATION_ANNOTATION;
+use crate::api::names::{RAY_CLUSTER_GENERATION_ANNOTATION, RAY_CLUSTER_HASH_ANNOTATION};
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// By which KubeRay compares a cluster with the RayService that it has made it of. Where the first two are missing it updates the
+/// cluster in place, whatever differs, and prepares no second one; the cluster that serves also where the last one is missing. The
+/// second one alone must not be: the cluster would keep that if it is a copy already, and no upgrade would prepare a second one.
+pub(super) const COPY_ANNOTATIONS: [&str; 3] =
+    [RAY_CLUSTER_HASH_ANNOTATION, "ray.io/num-worker-groups", "ray.io/kuberay-version"];
 
 /// The children.
 pub(super) const CLUSTERS: RelatedKind =
@@ -40,6 +48,43 @@ pub(super) fn read_by(ray: &Ray, job: &Value) -> Result<Vec<RelatedKey>, JobErro
     }
     children.dedup();
     Ok(children)
+}
+
+/// Returns the children that the status of a job names: the one that serves, and the one that is to replace it or to be the first.
+pub(super) fn named_by(ray: &Ray, job: &Value) -> Result<Vec<RelatedKey>, JobError> {
+    let namespace: Arc<str> = Arc::from(read::string(job, "/metadata/namespace")?.unwrap_or_default());
+    let mut children: Vec<RelatedKey> = Vec::new();
+    for pointer in ray.child.into_iter().chain(ray.next_child) {
+        let Some(name) = read::string(job, pointer)?.filter(|name| !name.is_empty()) else { continue };
+        let key = ObjectKey { namespace: Arc::clone(&namespace), name: Arc::from(name) };
+        children.push(RelatedKey { kind: CLUSTERS, key });
+    }
+    children.dedup();
+    Ok(children)
+}
+
+/// Returns whether a job has children, of which each one is suspended and has no pods, or is gone. A status that is written when none
+/// is left says so itself.
+pub(super) fn are_stopped(ray: &Ray, job: &Value, related: &dyn Related) -> Result<bool, JobError> {
+    let mut exists = false;
+    for child in named_by(ray, job)? {
+        match related.find(&child) {
+            Found::Missing => {}
+            Found::Object(cluster) if is_stopped(cluster) => exists = true,
+            Found::Object(_) | Found::NotYet => return Ok(false),
+        }
+    }
+    Ok(exists)
+}
+
+/// Returns whether a cluster is suspended and has no pods; one that cannot be read may have some.
+fn is_stopped(cluster: &Value) -> bool {
+    let suspended = read::boolean(cluster, "/spec/suspend").is_ok_and(|suspend| suspend == Some(true));
+    let may_have_pods = match RAY_CLUSTER.status.active {
+        Active::When(test) => test.holds(cluster).unwrap_or(true),
+        Active::Counts(_) | Active::SumOver(..) => true,
+    };
+    suspended && !may_have_pods
 }
 
 /// Sets the counts of an elastic job to what its children ask for. Returns the child that is awaited for it, if one is.
@@ -152,7 +197,7 @@ pub(super) fn outdated_annotation(
 
 #[cfg(test)]
 mod tests {
-    use super::super::ray::{RAY_CLUSTER, RAY_JOB, RAY_SERVICE};
+    use super::super::ray::{RAY_JOB, RAY_SERVICE};
     use super::super::row::Framework;
     use super::super::view::{JobView, RelatedView};
     use super::*;
@@ -276,6 +321,34 @@ mod tests {
         assert_eq!(read(REFUSED, &Child::NotListed), (JobHold::Held, 1, true));
         assert_eq!(read("Running", &grown), (JobHold::Free, 1, false));
         assert_eq!(read("Suspended", &grown), (JobHold::Free, 0, false));
+    }
+
+    /// KubeRay leaves the status of a RayService as it was when the head of its cluster goes.
+    #[test]
+    fn service_without_running_clusters_does_not_run() {
+        let runs = |cluster: &Child| {
+            let mut object = parent(&RAY_SERVICE, &json!({}), "child");
+            object["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+            let view = RAY_SERVICE.decode_after(&object, None, cluster).unwrap();
+            assert_eq!(
+                (view.related.reads.len(), view.related.waits_for.is_some()),
+                (1, false),
+                "{cluster:?}"
+            );
+            view.status.active_pods > 0
+        };
+        let cluster =
+            |suspend: bool, status: Value| Child::Of(json!({"spec": {"suspend": suspend}, "status": status}));
+        let condition = |state: &str, status: &str| json!({"state": state, "conditions": [{"type": "RayClusterSuspended", "status": status}]});
+        for stopped in [condition("suspended", "True"), json!({"state": "suspended"}), json!({})] {
+            assert!(!runs(&cluster(true, stopped.clone())), "{stopped}");
+            assert!(runs(&cluster(false, stopped.clone())), "it starts: {stopped}");
+        }
+        for ends in [condition("ready", "False"), condition("suspended", "False"), json!({"state": "ready"})]
+        {
+            assert!(runs(&cluster(true, ends.clone())), "{ends}");
+        }
+        assert!(runs(&Child::Missing) && runs(&Child::NotListed), "as the status says it");
     }
 
     /// The finalizer of KubeRay stays until Redis is clean; that of a deletion in the foreground waits for the Workload itself.

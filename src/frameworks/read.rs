@@ -182,6 +182,8 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
             gated_by: annotation(names::ADMISSION_GATED_BY_ANNOTATION).cloned(),
             stopping: annotation(names::STOPPING_ANNOTATION).is_some_and(|value| value == "true"),
             waits_for_room: annotation(names::WAITS_FOR_ROOM_ANNOTATION).is_some(),
+            stopped_below: annotation(names::STOPPED_BELOW_ANNOTATION).is_some(),
+            is_copy: annotation(names::RAY_CLUSTER_HASH_ANNOTATION).is_some(),
             annotations_to_copy: passed.map(|(key, value)| (key.clone(), value.clone())).collect(),
             completions: None,
             completions_follow_parallelism: false,

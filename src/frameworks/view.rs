@@ -161,6 +161,10 @@ pub struct JobOptions {
     pub stopping: bool,
     /// Whether it was held back, as it has no room beside other objects below its controller.
     pub waits_for_room: bool,
+    /// Whether the manager suspended it because the job above it may not run, and is to let it run again.
+    pub stopped_below: bool,
+    /// Whether the operator of its controller says in it of which version of the controller it is a copy.
+    pub is_copy: bool,
     /// Annotations to copy to the Workload: the provisioning parameters.
     pub annotations_to_copy: BTreeMap<String, String>,
     /// Number of pods that must succeed, if the kind has it and it is set.

@@ -55,6 +55,7 @@ mod job_kind_contracts;
 mod job_samples;
 mod job_server;
 mod job_workload;
+mod kept_clusters;
 mod kueue_takeover;
 mod kueuectl;
 mod kustomize_output;

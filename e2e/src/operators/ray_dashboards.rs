@@ -1,7 +1,7 @@
 //! What the dashboards of all Ray clusters answer, as no Ray runs here. KubeRay reaches them through the proxy of plain HTTP that
 //! its environment names.
 //!
-//! Invariant: each job runs until a story ends it.
+//! Invariants: each job runs until a story ends it; each application of a service runs.
 
 use crate::process::free_ports;
 use anyhow::{Context as _, Result};
@@ -79,7 +79,15 @@ fn respond(answer: Option<Value>) -> http::Result<Response<Full<Bytes>>> {
 
 /// Returns the answer to a request for an absolute URI; `None` if no dashboard has it.
 fn answer(ended: &EndedJobs, method: &Method, uri: &Uri) -> Option<Value> {
+    // Of the health of a pod that serves applications.
+    if uri.path().ends_with("/-/healthz") {
+        return Some(json!("success"));
+    }
     let path = uri.path().trim_matches('/').strip_prefix("api/")?;
+    if path == "serve/applications" {
+        let application = json!({"name": "app", "status": "RUNNING", "deployments": {}});
+        return Some(json!({"applications": {"app": application}}));
+    }
     let submission = path.strip_prefix("jobs/")?;
     if *method == Method::POST && submission.ends_with("/stop") {
         return Some(json!({"stopped": true}));

@@ -87,7 +87,7 @@ pub(super) const OPERATORS: [Operator; 7] = [
             let probes = format!("--health-probe-bind-address=127.0.0.1:{}", place.health);
             Ok(flags(&["--metrics-addr=0", "--enable-leader-election=false", &probes]))
         },
-        // For its calls by plain HTTP, which are those to dashboards.
+        // For its calls by plain HTTP, which are those to dashboards and to pods that serve applications.
         environment: |place| vec![("HTTP_PROXY", format!("http://127.0.0.1:{}", place.ray_dashboards))],
         ..Operator::named("kuberay")
     },

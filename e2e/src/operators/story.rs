@@ -87,7 +87,7 @@ const fn training_job(names: [&'static str; 3], pods: usize, cpu: i64, last: &'s
 }
 
 /// All stories.
-pub(super) const STORIES: [Story; 13] = [
+pub(super) const STORIES: [Story; 14] = [
     Story {
         kind: Kind::new("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
         sample: "jobset",
@@ -131,6 +131,18 @@ pub(super) const STORIES: [Story; 13] = [
         pods: 4,
         cpu: 3000,
         end: End::Submission,
+        ..PLAIN
+    },
+    Story {
+        kind: Kind::new("ray.io", "v1", "RayService", "rayservices"),
+        sample: "rayservice",
+        operators: &["kuberay"],
+        adjust: |service| {
+            let applications = json!({"applications": [{"name": "app", "import_path": "work:app"}]});
+            service["spec"]["serveConfigV2"] = applications.to_string().into();
+        },
+        runs: Some("Ready"),
+        end: End::Deletion,
         ..PLAIN
     },
     Story {

@@ -5,7 +5,7 @@ use super::{KindRules, Received, Steps, Unread};
 use crate::api::decoding::decode;
 use crate::api::{ObjectKey, names};
 use crate::cache::{JobChange, Kind, OwnerEntry, UnreadJob, WorkloadObject};
-use crate::frameworks::{JobKind, RelatedKey, RelatedKind};
+use crate::frameworks::{JobKind, JobView, RelatedKey, RelatedKind};
 use crate::reconciler::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -179,7 +179,8 @@ impl KindRules for JobKind {
             set_link(core, Kind::of_job(*self), key, Some(OwnerEntry::of_metadata(&received.object)));
             return Ok(());
         }
-        let had_pods = core.cache.job(&(*self, key.clone())).is_some_and(|view| view.status.active_pods > 0);
+        let before = core.cache.job(&(*self, key.clone())).map(Arc::clone);
+        let had_pods = before.as_ref().is_some_and(|view| view.status.active_pods > 0);
         let at_start = !core.is_synced();
         let change = match core.cache.ingest_job(*self, key, (received.object, at_start)) {
             Ok(change) => change,
@@ -204,6 +205,12 @@ impl KindRules for JobKind {
             if had_pods && view.status.active_pods == 0 {
                 let above = core.units().steps_above(&view);
                 core.work_queue.add_all(above);
+            }
+            if self.hooks.keeps_suspended_children()
+                && before.is_none_or(|before| is_in_other_state(&before, &view))
+            {
+                let below = core.units().steps_below(&view.uid);
+                core.work_queue.add_all(below);
             }
         }
         Ok(())
@@ -239,6 +246,11 @@ impl KindRules for JobKind {
     fn steps(&self) -> Option<&dyn Steps> {
         None
     }
+}
+
+/// Returns whether a job was suspended or resumed, or names other objects that it has made.
+fn is_in_other_state(before: &JobView, now: &JobView) -> bool {
+    before.suspended != now.suspended || before.related.reads != now.related.reads
 }
 
 impl KindRules for RelatedKind {

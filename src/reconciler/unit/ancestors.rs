@@ -3,7 +3,8 @@
 //! Invariant: owner references are checked here as well as in the webhook, because a Job may be created while no
 //! webhook answers. With an invalid reference the Job is queued by itself.
 
-use super::siblings::charged_sets;
+use super::kept_children::is_kept;
+use super::siblings::{change_of, charged_sets};
 use super::units::{Units, is_managed_by_other_controller};
 use super::{LoadedUnit, UnitStep};
 use crate::api::reason::ConditionType;
@@ -11,9 +12,9 @@ use crate::api::{ObjectKey, OwnerRecord};
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{
-    Above, AncestryError, End, FoundOwner, Framework, JobKind, JobView, OwnPlace, OwnerLookup, OwnerRef,
-    REPLICA_SET, Role, Searched, Stop, StopScope, UnitKey, first_excess_group, first_excess_group_in_job,
-    framework, groups_of, search_above,
+    Above, ActionWrite, AncestryError, Change, End, FoundOwner, Framework, JobKind, JobView, OwnPlace,
+    OwnerLookup, OwnerRef, REPLICA_SET, Role, Searched, Stop, StopScope, UnitKey, first_excess_group,
+    first_excess_group_in_job, framework, groups_of, search_above,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::work_queue::ReconcileKey;
@@ -246,6 +247,7 @@ impl UnitStep<'_> {
         }
         if admitted || unit.view.suspended {
             if admitted {
+                self.resume_kept_child(unit, ancestor);
                 self.report_uncharged_child(unit, ancestor);
             }
             if let Some(record) = workload.and_then(|w| w.record).filter(|_| !elastic) {
@@ -260,7 +262,11 @@ impl UnitStep<'_> {
             return;
         }
         let stop = Stop { reason: "", message: "", scope: StopScope::Running, originals: &[], now: "" };
-        let actions = unit.rules.stop(&unit.objects(), &stop);
+        let actions = if is_kept(&unit.view) {
+            vec![change_of(Change::Stop, ActionWrite::Patch(unit.key.kind.stop_below_patch()))]
+        } else {
+            unit.rules.stop(&unit.objects(), &stop)
+        };
         self.perform(unit, actions, "Suspended", "Kueue managed child job suspended");
         self.writes.running_children.remove(&unit.view.uid);
     }

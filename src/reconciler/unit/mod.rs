@@ -16,6 +16,7 @@ mod following;
 mod foreign_members;
 pub(super) mod grants;
 mod inherited;
+mod kept_children;
 mod members;
 mod no_workload;
 mod ownership;

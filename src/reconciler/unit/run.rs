@@ -173,7 +173,8 @@ impl UnitStep<'_> {
         let actions = unit.rules.stop(&unit.objects(), &stop);
         let any = !actions.is_empty();
         let stops = actions.iter().any(|action| action.change == Change::Stop);
-        if !stops || self.is_confirmed(unit, workload) {
+        let waits = stops && self.units.waits_for_kept_children(unit);
+        if !waits && (!stops || self.is_confirmed(unit, workload)) {
             self.perform(unit, actions, "Stopped", message);
         }
         any

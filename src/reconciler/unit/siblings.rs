@@ -37,7 +37,7 @@ impl<'a> Units<'a> {
     }
 
     /// Returns whether a job has a Workload of its own that has not finished.
-    fn has_own_workload(self, view: &JobView) -> bool {
+    pub(super) fn has_own_workload(self, view: &JobView) -> bool {
         let owned = self.cache.workloads_owned_by(&view.uid).iter();
         owned.filter_map(|key| self.cache.workload(key)).any(|record| !has_finished(record))
     }
@@ -61,10 +61,19 @@ impl<'a> Units<'a> {
     }
 
     fn exceeds_with_siblings(self, kind: JobKind, view: &JobView, ancestor: &OwnerRef) -> bool {
+        self.exceeds_as(kind, view, ancestor, self.claim(view))
+    }
+
+    /// Returns whether a suspended object would have no room beside those that run.
+    pub(super) fn would_exceed(self, kind: JobKind, view: &JobView, ancestor: &OwnerRef) -> bool {
+        self.exceeds_as(kind, view, ancestor, Some(Claim::Waits))
+    }
+
+    fn exceeds_as(self, kind: JobKind, view: &JobView, ancestor: &OwnerRef, claim: Option<Claim>) -> bool {
         let (id, sized) = ((kind.gvk.group, kind.gvk.kind), kind.hooks.is_sized_apart_from_owner());
         let makes = |owner: &&OwnerRef| self.settings.managed().creates(owner, id);
         let controller = view.controller.as_ref().filter(|owner| sized && !view.deleting && makes(owner));
-        let Some((controller, claim)) = controller.zip(self.claim(view)) else { return false };
+        let Some((controller, claim)) = controller.zip(claim) else { return false };
         let Some(record) = self.shared_workload(&view.key.namespace, ancestor) else { return false };
         let own = SizedChild::of(view, claim);
         let others = self.siblings(kind, view).filter_map(|other| Some((other, self.claim(other)?)));
@@ -162,7 +171,7 @@ impl UnitStep<'_> {
 
     /// Emits a warning on the controller of a unit that says what is the matter with the unit, and what its pods request. It is made
     /// once for each unit: the requests may have to be read.
-    fn report_on_controller(&mut self, unit: &LoadedUnit<'_>, reason: &str, what: &str) {
+    pub(super) fn report_on_controller(&mut self, unit: &LoadedUnit<'_>, reason: &str, what: &str) {
         let Some((kind, above)) = self.units.cache.controllers_of_job(&unit.view).into_iter().next() else {
             return;
         };
@@ -180,6 +189,6 @@ impl UnitStep<'_> {
     }
 }
 
-fn change_of(change: Change, write: ActionWrite) -> Action {
+pub(super) fn change_of(change: Change, write: ActionWrite) -> Action {
     Action { target: Target::Owner, write, change }
 }
