@@ -4,6 +4,7 @@
 //! Invariant: an object gets no pods without quota by a write that a webhook sees. That of the controller of the job above is no
 //! exception: it writes what the job asks for. Several objects below one controller share its quota. Objects that get no size apart from
 //! that of the job above, such as the Jobs of a JobSet, must not grow beyond one of its pod sets: their controllers never change them so.
+//! Nor may one pod request more than one of its pod set.
 
 use super::ancestry::{controller_of, objects_above};
 use super::review::ReviewRequest;
@@ -12,10 +13,22 @@ use crate::api::names::ELASTIC_JOB_ANNOTATION;
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, FieldError};
 use crate::frameworks::{
-    Claim, Elastic, ExcessGroup, JobUnderReview, PodSetSize, PodSetUnderReview, Searched, SizedChild,
-    first_excess_group, first_excess_group_in_job, framework, has_room, left_by,
+    Claim, Elastic, ExcessGroup, JobUnderReview, PodSetRequests, PodSetSize, PodSetUnderReview, Searched,
+    SizedChild, excess_of_pod, first_excess_group, first_excess_group_in_job, framework, has_room, left_by,
 };
+use crate::resources::{Requests, format_quantity};
 use std::sync::Arc;
+
+/// The job that is queued in place of an object.
+struct JobAbove {
+    owner: OwnerRef,
+    /// Its size.
+    pod_sets: Arc<[PodSetSize]>,
+    /// What one pod of each pod set requests.
+    requests: Arc<[PodSetRequests]>,
+    /// The objects below its controller.
+    siblings: Vec<SizedChild>,
+}
 
 /// Checks that a new or changed object that may run has no more pods than the job that is queued in its place asks for. One that was
 /// larger before may be made smaller. The pods of an elastic one wait for their quota.
@@ -31,25 +44,28 @@ pub(super) fn check(
     if !job.row.hooks.is_sized_apart_from_owner() {
         return check_growth(request, job, old, errors);
     }
-    let Some((above, pod_sets, siblings)) = job_above(request, job) else { return };
-    let groups = job.groups();
+    let Some(above) = job_above(request, job) else { return };
+    let (groups, siblings) = (job.groups(), &above.siblings);
     // One that waits for room, or has quota of its own, is queued apart.
     let own = siblings.iter().position(|child| *child.uid == *job.uid);
     let is_apart = |at: usize| siblings.get(at).is_some_and(|child| child.claim == Claim::Waits);
     if own.is_some_and(is_apart) || (own.is_none() && !siblings.is_empty()) {
         return;
     }
-    let left = left_by(siblings.get(..own.unwrap_or(0)).unwrap_or_default(), &pod_sets);
+    if let Some(old) = old.filter(|old| old.pod_sets.len() == job.pod_sets.len()) {
+        check_requests(job, &raised_requests(job, old), &above, errors);
+    }
+    let left = left_by(siblings.get(..own.unwrap_or(0)).unwrap_or_default(), &above.pod_sets);
     let Some(excess) = first_excess_group(&groups, &left) else { return };
     let pods = |job: &JobUnderReview<'_>| job.pod_sets.get(excess.index).map_or(0, |set| set.pods);
     if old.is_some_and(|old| !old.suspended && old.groups().len() == groups.len() && pods(job) <= pods(old)) {
         return;
     }
-    errors.push(excess_error(job, &above, &excess));
+    errors.push(excess_error(job, &above.owner, &excess));
 }
 
 /// Checks that an object whose size its controller sets once does not grow beyond the pod set that a start has written into its
-/// template, or beyond the whole job if that is not known.
+/// template, or beyond the whole job if that is not known, and that its pods request no more than those of the job.
 fn check_growth(
     request: &ReviewRequest<'_>,
     job: &JobUnderReview<'_>,
@@ -61,13 +77,55 @@ fn check_growth(
     let before = |set: &PodSetUnderReview<'_>| if old.suspended { 0 } else { set.pods };
     let grown: Vec<bool> =
         job.pod_sets.iter().zip(&old.pod_sets).map(|(new, old)| new.pods > before(old)).collect();
-    if !grown.contains(&true) {
+    let raised = raised_requests(job, old);
+    if !grown.contains(&true) && raised.iter().all(Option::is_none) {
         return;
     }
-    let Some((above, pod_sets, _)) = job_above(request, job) else { return };
-    let excess = first_excess_group_in_job(job.groups(), &pod_sets);
+    let Some(above) = job_above(request, job) else { return };
+    let excess = first_excess_group_in_job(job.groups(), &above.pod_sets);
     if let Some(excess) = excess.filter(|excess| grown.get(excess.index) == Some(&true)) {
-        errors.push(excess_error(job, &above, &excess));
+        errors.push(excess_error(job, &above.owner, &excess));
+    }
+    check_requests(job, &raised, &above, errors);
+}
+
+/// Returns for each pod set what one pod requests of the resources of which it did not request as much before; `None` if there are none.
+/// One that was suspended starts with all that its pods request.
+fn raised_requests(job: &JobUnderReview<'_>, old: &JobUnderReview<'_>) -> Vec<Option<Requests>> {
+    let raised = |(set, before): (&PodSetUnderReview<'_>, &PodSetUnderReview<'_>)| {
+        if !old.suspended && set.spec.value == before.spec.value {
+            return None;
+        }
+        let mut requests = set.requests()?;
+        let before = before.requests().filter(|_| !old.suspended).unwrap_or_default();
+        requests.retain(|resource, amount| before.get(resource).is_none_or(|before| *amount > *before));
+        (!requests.is_empty()).then_some(requests)
+    };
+    job.pod_sets.iter().zip(&old.pod_sets).map(raised).collect()
+}
+
+/// Checks what one pod of each pod set requests against the pod set of the job above that its template names.
+fn check_requests(
+    job: &JobUnderReview<'_>,
+    raised: &[Option<Requests>],
+    above: &JobAbove,
+    errors: &mut Errors,
+) {
+    let sized_apart = job.row.hooks.is_sized_apart_from_owner();
+    for ((set, group), requests) in job.pod_sets.iter().zip(job.groups()).zip(raised) {
+        let Some(requests) = requests.as_ref().filter(|_| set.pods > 0) else { continue };
+        let excess = excess_of_pod(group.pod_set_above(sized_apart), requests, &above.requests);
+        let Some((resource, has, asked)) = excess else { continue };
+        let text = |amount| format_quantity(resource, amount);
+        let OwnerRef { kind, name, .. } = &above.owner;
+        let detail = format!(
+            "each pod requests {} of {resource}, and {kind} {name}, which is queued in place of this {}, asks for {}: change \
+             the {kind}",
+            text(has),
+            job.row.gvk.kind,
+            text(asked),
+        );
+        errors.push(FieldError::invalid_unshown(set.spec.path.clone(), detail));
     }
 }
 
@@ -96,17 +154,13 @@ pub(super) fn without_room(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>
     if request.old.is_some() || !job.row.hooks.is_sized_apart_from_owner() || job.suspended {
         return None;
     }
-    let (above, pod_sets, siblings) = job_above(request, job)?;
-    let has_room = has_room(&job.groups(), &siblings, &pod_sets);
-    request.ctx.objects.owner(request.namespace, &above).filter(|_| !has_room)
+    let above = job_above(request, job)?;
+    let has_room = has_room(&job.groups(), &above.siblings, &above.pod_sets);
+    request.ctx.objects.owner(request.namespace, &above.owner).filter(|_| !has_room)
 }
 
-/// Returns the job that is queued in place of an object, with its size, and the objects below its controller; `None` if the object is not below one, or waits for its
-/// quota pod by pod.
-fn job_above(
-    request: &ReviewRequest<'_>,
-    job: &JobUnderReview<'_>,
-) -> Option<(OwnerRef, Arc<[PodSetSize]>, Vec<SizedChild>)> {
+/// Returns the job that is queued in place of an object; `None` if the object is not below one, or waits for its quota pod by pod.
+fn job_above(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>) -> Option<JobAbove> {
     let (ctx, gvk) = (request.ctx, job.row.gvk);
     let labels = ctx.objects.namespace_labels(request.namespace)?;
     let gated = job.pod_sets.iter().all(|set| set.has_gate(ELASTIC_JOB_ANNOTATION));
@@ -120,8 +174,8 @@ fn job_above(
         names_queue: job.queue.is_some_and(|name| !name.is_empty()),
         controller: Some(&controller),
     };
-    let above = objects_above(ctx, request.namespace, object).ok()?.queued()?;
-    let stored = ctx.objects.owner(request.namespace, &above)?;
-    let pod_sets = stored.pod_sets?;
-    Some((above, pod_sets, ctx.objects.children(&controller)))
+    let owner = objects_above(ctx, request.namespace, object).ok()?.queued()?;
+    let stored = ctx.objects.owner(request.namespace, &owner)?;
+    let (pod_sets, requests) = (stored.pod_sets?, stored.pod_requests.unwrap_or_default());
+    Some(JobAbove { owner, pod_sets, requests, siblings: ctx.objects.children(&controller) })
 }

@@ -50,6 +50,7 @@ impl ObjectLookup for Snapshot {
             place: entry.place,
             controller: entry.controller.clone(),
             pod_sets: entry.pod_sets.clone(),
+            pod_requests: entry.pod_requests.clone(),
             pod_identity: entry.pod_identity.clone(),
         })
     }

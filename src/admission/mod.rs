@@ -35,7 +35,7 @@ pub use webhook_entries::{kinds_open_without_queue, kinds_without_entry};
 
 pub use crate::api::partial::ReadError;
 pub use crate::frameworks::OwnerRef;
-use crate::frameworks::{OwnPlace, PodIdentity, PodSetSize, Related, SizedChild};
+use crate::frameworks::{OwnPlace, PodIdentity, PodSetRequests, PodSetSize, Related, SizedChild};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,6 +88,8 @@ pub struct OwnerView {
     pub controller: Option<OwnerRef>,
     /// What its Workload is charged for, where objects below it could be made larger than it.
     pub pod_sets: Option<Arc<[PodSetSize]>>,
+    /// What one pod of each of these requests by its template.
+    pub pod_requests: Option<Arc<[PodSetRequests]>>,
     /// What tells pods that it controls from those that only name it.
     pub pod_identity: PodIdentity,
 }

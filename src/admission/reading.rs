@@ -203,7 +203,15 @@ const MAX_ROLES: usize = 1_000;
 
 const TEMPLATE: Projection = Projection::Fields(&[("metadata", METADATA), ("spec", JOB_POD_SPEC)]);
 const WHOLE_TEMPLATE: Projection = Projection::Fields(&[("metadata", METADATA), ("spec", Projection::Whole)]);
-const JOB_POD_SPEC: Projection = Projection::Fields(&[("schedulingGates", GATES)]);
+/// With what the requests of a pod follow from, which those of a job above may be compared with.
+const JOB_POD_SPEC: Projection = Projection::Fields(&[
+    ("schedulingGates", GATES),
+    ("resources", RESOURCES),
+    ("containers", Projection::Items(usize::MAX, &JOB_CONTAINER)),
+    ("initContainers", Projection::Items(usize::MAX, &JOB_CONTAINER)),
+]);
+const JOB_CONTAINER: Projection =
+    Projection::Fields(&[("resources", RESOURCES), ("restartPolicy", Projection::Scalar)]);
 const GATES: Projection = Projection::Items(1_000, &Projection::Fields(&[("name", Projection::Scalar)]));
 
 /// Fields of an object by name, from which a projection is made.
@@ -299,5 +307,23 @@ mod tests {
         assert_eq!(reviewed(object), reviewed(&job()));
         assert_eq!(object["spec"]["groups"][0].get("other"), None, "{object}");
         assert_eq!(object["spec"]["others"].get("Ignored"), None, "{object}");
+    }
+
+    /// What the requests of a pod follow from is decoded, and no more of its containers.
+    #[test]
+    fn requests_of_templates_are_decoded() {
+        let resources = json!({"requests": {"cpu": "2"}, "limits": {"cpu": "2", "memory": 5}});
+        let spec = json!({
+            "initContainers": [{"restartPolicy": "Always", "resources": resources}],
+            "containers": [{"resources": resources}],
+            "resources": resources,
+        });
+        let mut whole = spec.clone();
+        whole["containers"][0]["env"] = json!([{"name": "A", "value": "b"}]);
+        let projection: &'static Projection = Box::leak(Box::new(job_review(&SEVERAL)));
+        let object = json!({"spec": {"head": {"template": {"spec": whole}}}});
+        let review = json!({"request": {"object": object}}).to_string();
+        let decoded = read_projection(projection, &ValueBudget::new(10_000), review.as_bytes()).unwrap();
+        assert_eq!(decoded["request"]["object"]["spec"]["head"]["template"]["spec"], spec);
     }
 }

@@ -7,7 +7,7 @@ use super::jobs::JobRecords;
 use super::pod_owners::DEPTH_LIMIT;
 use super::{Cache, JobId, Kind, remove_from_index};
 use crate::api::{ObjectKey, names};
-use crate::frameworks::{JobKind, JobView, OwnPlace, OwnerRef, PodIdentity, PodSetSize};
+use crate::frameworks::{JobKind, JobView, OwnPlace, OwnerRef, PodIdentity, PodSetRequests, PodSetSize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,6 +28,8 @@ pub struct OwnerEntry {
     pub controller: Option<OwnerRef>,
     /// What its Workload is charged for, where objects below it could be made larger than it.
     pub pod_sets: Option<Arc<[PodSetSize]>>,
+    /// What one pod of each of these requests by its template.
+    pub pod_requests: Option<Arc<[PodSetRequests]>>,
     /// What tells pods that it controls from those that only name it.
     pub pod_identity: PodIdentity,
 }
@@ -56,6 +58,7 @@ impl OwnerEntry {
             place: OwnPlace::Nowhere,
             controller,
             pod_sets: None,
+            pod_requests: None,
             pod_identity: PodIdentity::Unknown,
         }
     }

@@ -5,13 +5,21 @@
 //! one controller share the pod sets: one that has no room beside those before it waits, as the second cluster of a service that is
 //! upgraded.
 
+use super::row::{Framework, Role};
+use super::table::frameworks;
 use super::view::{JobView, PodSetView};
 use crate::api::names::POD_SET_LABEL;
+use crate::resources::{Amount, Requests, first_excess, pod_requests};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodSpec;
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// Name and number of pods of a pod set.
 pub type PodSetSize = (Arc<str>, i32);
+
+/// Name of a pod set, and what one of its pods requests by its template; `None` if that is not known.
+pub type PodSetRequests = (Arc<str>, Option<Arc<Requests>>);
 
 /// A group of pods of an object below a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +111,84 @@ impl ChildGroup {
     fn pod_set(&self) -> Option<&str> {
         self.label.as_deref().or(self.name.as_deref())
     }
+
+    /// Returns the name of the pod set that it is in, if that is known: the own name of a group is that of one only in an object that
+    /// has a size of its own (`sized_apart`).
+    pub fn pod_set_above(&self, sized_apart: bool) -> Option<&str> {
+        if sized_apart { self.pod_set() } else { self.label.as_deref() }
+    }
+}
+
+impl Framework {
+    /// Returns whether its controller makes jobs, which could be made larger than its own pod sets.
+    pub fn makes_jobs(&self) -> bool {
+        frameworks()
+            .any(|row| row.role == Role::Suspended && self.creates.includes((row.gvk.group, row.gvk.kind)))
+    }
+}
+
+/// Returns what one pod requests by the spec of its template. Overhead and the defaults of LimitRanges are left out: they are the same for
+/// a template and its copy. `None` if it has none, or it cannot be read.
+pub(super) fn template_requests(spec: &Value) -> Option<Requests> {
+    let resources = |holder: &Value| holder.get("resources").map(as_texts).unwrap_or_default();
+    let containers = |field: &str| -> Vec<Value> {
+        let containers = spec.get(field).and_then(Value::as_array).into_iter().flatten();
+        let container = |container: &Value| {
+            let restarts = container.get("restartPolicy").cloned().unwrap_or_default();
+            json!({"resources": resources(container), "restartPolicy": restarts})
+        };
+        containers.map(container).collect()
+    };
+    let own = json!({
+        "containers": containers("containers"),
+        "initContainers": containers("initContainers"),
+        "resources": resources(spec),
+    });
+    let spec: PodSpec = spec.as_object().and_then(|_| serde_json::from_value(own).ok())?;
+    Some(spec_requests(&spec))
+}
+
+/// Returns the same of an entry of `spec.podSets`.
+pub(super) fn made_requests(pod_set: &Value) -> Option<Arc<Requests>> {
+    pod_set.pointer("/template/spec").and_then(template_requests).map(Arc::new)
+}
+
+/// Returns the same of a spec that was read.
+pub fn spec_requests(spec: &PodSpec) -> Requests {
+    pod_requests(&PodSpec { overhead: None, ..spec.clone() })
+}
+
+/// Returns the amounts of a container or a pod as texts: a definition may keep numbers.
+fn as_texts(resources: &Value) -> Value {
+    let texts = |field: &str| -> Map<String, Value> {
+        let amounts = resources.get(field).and_then(Value::as_object).into_iter().flatten();
+        let set = amounts.filter(|(_, amount)| !amount.is_null());
+        let text = |(name, amount): (&String, &Value)| {
+            let text = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+            (name.clone(), Value::String(text))
+        };
+        set.map(text).collect()
+    };
+    json!({"requests": texts("requests"), "limits": texts("limits")})
+}
+
+/// Returns the first resource of which a pod requests more than the pods of its pod set do, with both amounts; than the pods of any pod
+/// set, if its own is not known.
+pub fn excess_of_pod<'a>(
+    pod_set: Option<&str>,
+    requests: &'a Requests,
+    above: &[PodSetRequests],
+) -> Option<(&'a str, Amount, Amount)> {
+    let is_known = above.iter().any(|(name, _)| pod_set == Some(&**name));
+    let sets = above.iter().filter(|(name, _)| !is_known || pod_set == Some(&**name));
+    let mut most = Requests::new();
+    for (_, asked) in sets {
+        for (resource, amount) in &**asked.as_ref()? {
+            let known = most.entry(Arc::clone(resource)).or_insert(*amount);
+            *known = (*known).max(*amount);
+        }
+    }
+    first_excess(requests, &most).filter(|_| !above.is_empty())
 }
 
 /// A group that has more pods than the job above is charged for.
@@ -172,6 +258,38 @@ mod tests {
         assert_eq!(excess(&[group("other", "", 5)]), Some((0, 4)));
         assert_eq!(excess(&[group("", "x", 3), group("", "y", 2)]), Some((1, 1)));
         assert_eq!(excess(&[]), None);
+    }
+
+    fn requests(cpu: &Value) -> Requests {
+        template_requests(&json!({"containers": [{"resources": {"requests": {"cpu": cpu}}}]})).unwrap()
+    }
+
+    #[test]
+    fn pods_are_compared_with_their_pod_set_or_with_any() {
+        let of = |cpu: &str| Some(Arc::new(requests(&json!(cpu))));
+        let above = [(Arc::from("a"), of("1")), (Arc::from("b"), of("4"))];
+        let exceeds =
+            |set: Option<&str>, cpu: &str| excess_of_pod(set, &requests(&json!(cpu)), &above).is_some();
+        assert!(!exceeds(Some("a"), "1000m") && exceeds(Some("a"), "1001m"));
+        assert!(!exceeds(Some("b"), "4") && exceeds(Some("b"), "5"));
+        for unknown in [None, Some("c")] {
+            assert!(!exceeds(unknown, "4") && exceeds(unknown, "5"), "{unknown:?}");
+        }
+        assert_eq!(excess_of_pod(None, &requests(&json!("9")), &[]), None, "nothing is known");
+        assert_eq!(excess_of_pod(Some("a"), &requests(&json!("9")), &[(Arc::from("a"), None)]), None);
+    }
+
+    #[test]
+    fn requests_follow_from_the_template_alone() {
+        assert_eq!(requests(&json!(2)), requests(&json!("2")), "a number");
+        assert_eq!(template_requests(&Value::Null), None);
+        let limits = json!({"limits": {"cpu": "3"}});
+        let init = json!([{"resources": limits, "restartPolicy": "Always"}]);
+        let spec =
+            json!({"initContainers": init, "containers": [{"resources": limits}], "overhead": {"cpu": "9"}});
+        assert_eq!(template_requests(&spec), Some(requests(&json!("6"))));
+        let of_pod = json!({"containers": [], "resources": {"requests": {"cpu": "7", "memory": null}}});
+        assert_eq!(template_requests(&of_pod), Some(requests(&json!("7"))));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use std::convert::Infallible;
 
-use super::child_size::ChildGroup;
+use super::child_size::{ChildGroup, template_requests};
 use super::count::CountFields;
 use super::hooks::ReviewField;
 use super::pod_set_sources::{RoleFields, RoleName, RoleReader};
@@ -17,6 +17,7 @@ use crate::api::names::{
     ADMISSION_GATE, ELASTIC_JOB_ANNOTATION, POD_SET_LABEL, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL,
 };
 use crate::api::validation::{Errors, FieldCursor, FieldError, Gate, Gates, key_path};
+use crate::resources::Requests;
 
 /// The fields of a job that rules read. Distinct from the reconciler's `JobView`, which is for stored objects and fails at
 /// the first malformed field: a job under review may lack name and uid, an empty label differs from an absent one, a
@@ -59,6 +60,8 @@ pub struct PodSetUnderReview<'a> {
     pub annotations_path: String,
     /// The pod set that a label of the pod template names.
     pub pod_set_label: Option<&'a str>,
+    /// Spec of the pod template; absent if the pods are described by other fields.
+    pub spec: FieldCursor<'a>,
 }
 
 impl PodSetUnderReview<'_> {
@@ -66,6 +69,11 @@ impl PodSetUnderReview<'_> {
     fn new_contradictions(&self, old: Option<&Self>) -> impl Iterator<Item = &FieldError> {
         let known = old.map_or(&[][..], |old| &old.contradictions);
         self.contradictions.iter().filter(|fault| !known.contains(fault))
+    }
+
+    /// Returns what one pod requests by its template; `None` if that cannot be read.
+    pub fn requests(&self) -> Option<Requests> {
+        template_requests(self.spec.value)
     }
 
     /// Returns whether the pod template has a scheduling gate.
@@ -326,6 +334,7 @@ fn read_pod_set<'a>(
             template.at_pointer("/metadata/labels", &mut Errors::new()).value.as_object(),
             POD_SET_LABEL,
         ),
+        spec: template.at_pointer("/spec", &mut Errors::new()),
     }
 }
 

@@ -33,6 +33,7 @@ mod pod_group;
 mod pod_identity;
 mod pod_member;
 mod pod_set_sources;
+mod pod_set_views;
 mod priority;
 mod ray;
 mod ray_additions;
@@ -69,8 +70,8 @@ pub use ancestry::{
     Above, AncestryError, End, FoundOwner, OwnPlace, OwnerLookup, Searched, missing_owner, search_above,
 };
 pub use child_size::{
-    ChildGroup, Claim, ExcessGroup, PodSetSize, SizedChild, first_excess_group, first_excess_group_in_job,
-    groups_of, has_room, left_by, pods_in,
+    ChildGroup, Claim, ExcessGroup, PodSetRequests, PodSetSize, SizedChild, excess_of_pod,
+    first_excess_group, first_excess_group_in_job, groups_of, has_room, left_by, pods_in, spec_requests,
 };
 pub use found_running::FoundRunning;
 pub use from_file::{FrameworkFileError, framework_from_file};

@@ -1,6 +1,7 @@
 //! Pod sets of a job: where the row says that its templates are, and how many pods each has.
 
 use super::JobError;
+use super::child_size::template_requests;
 use super::count::CountFields;
 use super::pod_set_sources::{RoleFields, RoleName, RoleReader};
 use super::read::{self, malformed};
@@ -9,9 +10,11 @@ use super::template::TemplateInfo;
 use super::topology::topology_request;
 use super::view::MissingTemplate;
 use super::workload::clean_template;
+use crate::resources::Requests;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A pod set as the job describes it.
 pub(super) struct PodRole<'a> {
@@ -168,6 +171,11 @@ impl PodRole<'_> {
             set.insert("topologyRequest".to_owned(), request);
         }
         Ok(Value::Object(set))
+    }
+
+    /// Returns what one pod requests; `None` if the template cannot be read.
+    pub(super) fn requests(&self) -> Option<Arc<Requests>> {
+        self.template.as_deref()?.get("spec").and_then(template_requests).map(Arc::new)
     }
 
     /// Returns where the job has the annotations of the pods, as a pointer.

@@ -11,6 +11,7 @@ use super::template::TemplateInfo;
 use super::template_fingerprint::TemplateFingerprint;
 use crate::api::ObjectKey;
 use crate::api::names::POD_SET_LABEL;
+use crate::resources::Requests;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -199,6 +200,8 @@ pub struct PodSetView {
     pub sub_groups: Option<i32>,
     /// Fingerprint of the template, without counts.
     pub fingerprint: TemplateFingerprint,
+    /// What one pod requests by the template, where it may be compared with that of another object: the job makes jobs, or has a controller.
+    pub requests: Option<Arc<Requests>>,
     /// The part of the template to which admission may add.
     pub template: Arc<TemplateInfo>,
     /// JSON pointer to the template in the object.

@@ -6,8 +6,8 @@ use super::{QueueFacts, QueueView, References, Snapshot};
 use crate::api::{ObjectKey, OwnerRecord};
 use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{
-    Claim, Framework, JobKind, JobView, OwnPlace, OwnerRef, PodIdentity, PodSetSize, Role, SizedChild,
-    frameworks,
+    Claim, JobKind, JobView, OwnPlace, OwnerRef, PodIdentity, PodSetRequests, PodSetSize, PodSetView,
+    SizedChild,
 };
 use crate::history::HistoryStats;
 use jiff::{SignedDuration, Timestamp};
@@ -96,12 +96,16 @@ impl SnapshotBuilder {
 
     /// Adds or updates a job as a possible owner of other jobs.
     pub(crate) fn set_job(&mut self, kind: JobKind, view: &JobView) {
+        let charged = charges_for_children(kind, view).then_some(&view.pod_sets);
+        let size = |set: &PodSetView| -> PodSetSize { (Arc::clone(&set.name), set.count) };
+        let requests = |set: &PodSetView| -> PodSetRequests { (Arc::clone(&set.name), set.requests.clone()) };
         let entry = OwnerEntry {
             uid: view.uid.clone(),
             queue_name: view.queue_name.clone(),
             place: OwnPlace::Nowhere,
             controller: view.controller.clone(),
-            pod_sets: sizes_for_children(kind, view),
+            pod_sets: charged.map(|sets| sets.iter().map(size).collect()),
+            pod_requests: charged.map(|sets| sets.iter().map(requests).collect()),
             pod_identity: view.options.pod_identity.clone(),
         };
         let id = (Kind::of_job(kind), view.key.clone());
@@ -160,6 +164,7 @@ impl SnapshotBuilder {
                 place,
                 controller: None,
                 pod_sets: None,
+                pod_requests: None,
                 pod_identity: PodIdentity::Unknown,
             };
             self.current.families.external_owners.insert_mut(id, Arc::new(entry));
@@ -169,17 +174,13 @@ impl SnapshotBuilder {
     }
 }
 
-/// Returns the sizes of the pod sets of a job below which jobs may be made larger than it; `None` if it makes none, or grows with them,
-/// or if they are not known.
-fn sizes_for_children(kind: JobKind, view: &JobView) -> Option<Arc<[PodSetSize]>> {
-    let has_size = |row: &'static Framework| {
-        row.role == Role::Suspended && kind.creates.includes((row.gvk.group, row.gvk.kind))
-    };
+/// Returns whether jobs below a job may be made larger than it, and its pod sets say by what they are bounded: it makes some, does not
+/// grow with them, and its pod sets are known.
+fn charges_for_children(kind: JobKind, view: &JobView) -> bool {
     let built_in = kind.fields.managed_by.map(|field| field.built_in);
     let ours = view.managed_by.as_deref().is_none_or(|by| Some(by) == built_in) && !view.options.skipped;
     let known = view.options.slice.is_none() && view.related.waits_for.is_none();
-    let sized = ours && known && frameworks().any(has_size);
-    sized.then(|| view.pod_sets.iter().map(|set| (Arc::clone(&set.name), set.count)).collect())
+    ours && known && kind.makes_jobs()
 }
 
 fn is_due(last: Option<Timestamp>, interval: SignedDuration, now: Timestamp) -> bool {

@@ -76,6 +76,62 @@ fn suspended_child_does_not_start_beyond_its_pod_set() {
     }
 }
 
+fn set_cpu(job: &mut Value, cpu: &str) {
+    job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(cpu);
+}
+
+/// Newer API servers let the template of a suspended Job be changed. It does not start with pods that request more.
+#[test]
+fn child_does_not_start_with_larger_pods() {
+    let mut server = server();
+    for (cpu, refused) in [("500m", false), ("1", false), ("64", true)] {
+        server.edit(JOB, "js-a-0", |job| {
+            set_cpu(job, cpu);
+            job["spec"]["suspend"] = json!(true);
+        });
+        let started = changed(&server, |job| job["spec"]["suspend"] = json!(false));
+        assert_eq!(started.is_some(), refused, "{cpu}: {started:?}");
+        if let Some(error) = started {
+            let says = ["spec.template.spec", "64 of cpu", "JobSet js", "asks for 1:"];
+            assert!(says.iter().all(|text| error.contains(text)), "{error}");
+        }
+        let waits = changed(&server, |job| set_cpu(job, "128"));
+        assert_eq!(waits, None, "it does not run");
+    }
+    assert_eq!(said(&server), Vec::<&str>::new(), "none has run");
+}
+
+/// A resource of which the pod set requests nothing counts, and so does a template of no known pod set.
+#[test]
+fn pods_of_a_child_do_not_grow() {
+    let mut server = server();
+    let to = |cpu: &'static str| move |job: &mut Value| set_cpu(job, cpu);
+    for labels in [json!({"kueue.x-k8s.io/podset": "a"}), json!({})] {
+        server.edit(JOB, "js-a-0", |job| job["spec"]["template"]["metadata"]["labels"] = labels.clone());
+        assert_eq!(changed(&server, to("1")), None);
+        let refused = changed(&server, to("1001m")).expect("the pod set requests 1");
+        assert!(refused.contains("1001m of cpu"), "{refused}");
+        let memory = changed(&server, |job| {
+            job["spec"]["template"]["spec"]["initContainers"] =
+                json!([{"name": "i", "image": "x", "resources": {"limits": {"memory": "1Gi"}}}]);
+        });
+        assert!(memory.as_ref().is_some_and(|error| error.contains("1Gi of memory")), "{memory:?}");
+    }
+}
+
+/// While no webhook answers, they grow, and an event says by how much.
+#[test]
+fn child_whose_pods_have_grown_is_said() {
+    let mut server = server();
+    server.edit(JOB, "js-a-0", |job| set_cpu(job, "500m"));
+    assert_eq!(said(&server), Vec::<&str>::new());
+    server.edit(JOB, "js-a-0", |job| set_cpu(job, "64"));
+    let [note] = said(&server)[..] else { panic!("{:?}", server.events) };
+    assert!(note.contains("64 of cpu") && note.contains("charged for 1:"), "{note}");
+    // They can be made smaller again, although they are still too large.
+    assert_eq!(changed(&server, |job| set_cpu(job, "32")), None);
+}
+
 /// One without the label that a start writes is bounded by all that its JobSet is charged for.
 #[test]
 fn child_of_an_unknown_pod_set_does_not_grow_beyond_its_job() {

@@ -107,6 +107,7 @@ pub(super) fn pod_entry(core: &Reconciler, pod: &ObjectMeta) -> Option<OwnerEntr
         place,
         controller,
         pod_sets: None,
+        pod_requests: None,
         pod_identity: PodIdentity::Unknown,
     })
 }

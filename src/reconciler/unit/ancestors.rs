@@ -9,15 +9,17 @@ use super::units::{Units, is_managed_by_other_controller};
 use super::{LoadedUnit, UnitStep};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, OwnerRecord};
-use crate::cache::records::WorkloadRecord;
+use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{
     Above, ActionWrite, AncestryError, Change, End, FoundOwner, Framework, JobKind, JobView, OwnPlace,
-    OwnerLookup, OwnerRef, REPLICA_SET, Role, Searched, Stop, StopScope, UnitKey, first_excess_group,
-    first_excess_group_in_job, framework, groups_of, search_above,
+    OwnerLookup, OwnerRef, PodSetRequests, PodSetView, REPLICA_SET, Role, Searched, Stop, StopScope, UnitKey,
+    excess_of_pod, first_excess_group, first_excess_group_in_job, framework, groups_of, search_above,
+    spec_requests,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::work_queue::ReconcileKey;
+use crate::resources::format_quantity;
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -215,6 +217,29 @@ pub(super) fn has_finished(record: &WorkloadRecord) -> bool {
     conditions::is_true(&record.status, ConditionType::Finished)
 }
 
+/// Returns in what a pod of a child requests more than those of a pod set of a Workload, for messages: of the pod set with this name, or
+/// of any if there is none.
+fn larger_pods(set: &PodSetView, pod_set: Option<&str>, record: &WorkloadRecord) -> Option<String> {
+    let is_named = |asked: &PodSetRecord| pod_set.is_none_or(|name| *name == *asked.name);
+    let same = |asked: &PodSetRecord| asked.template_fingerprint.same_requests(&set.fingerprint);
+    if record.pod_sets().iter().any(|asked| is_named(asked) && same(asked)) {
+        return None;
+    }
+    let charged = |asked: &PodSetRecord| -> PodSetRequests {
+        (Arc::clone(&asked.name), Some(Arc::new(spec_requests(&asked.spec))))
+    };
+    let charged: Vec<PodSetRequests> = record.pod_sets().iter().map(charged).collect();
+    let (resource, has, asked) = excess_of_pod(pod_set, set.requests.as_deref()?, &charged)?;
+    let text = |amount| format_quantity(resource, amount);
+    Some(format!(
+        "Each pod of {} requests {} of {resource}, and Workload {} is charged for {}: suspend it, and change that back",
+        set.name,
+        text(has),
+        record.meta.key,
+        text(asked)
+    ))
+}
+
 /// A Workload that exists or is expected.
 struct ExpectedWorkload<'a> {
     key: ObjectKey,
@@ -271,7 +296,8 @@ impl UnitStep<'_> {
         self.writes.running_children.remove(&unit.view.uid);
     }
 
-    /// Says that a child has more pods than the Workload that it runs on is charged for: it was resized while no webhook answered.
+    /// Says that a child has more pods than the Workload that it runs on is charged for, or larger ones: it was changed while no webhook
+    /// answered.
     fn report_larger_child(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         if unit.view.suspended || unit.view.status.finished.is_some() {
             return;
@@ -282,7 +308,7 @@ impl UnitStep<'_> {
         let excess = if apart {
             first_excess_group(&groups, &charged)
         } else {
-            first_excess_group_in_job(groups, &charged)
+            first_excess_group_in_job(groups.clone(), &charged)
         };
         let excess = excess.and_then(|excess| Some((unit.view.pod_sets.get(excess.index)?, excess.allowed)));
         if let Some((set, allowed)) = excess {
@@ -290,7 +316,12 @@ impl UnitStep<'_> {
                 "It has {} pods of {}, and Workload {} is charged for {allowed}: scale it back",
                 set.count, set.name, record.meta.key
             );
-            self.report(unit, "PodExceedsWorkload", &note);
+            return self.report(unit, "PodExceedsWorkload", &note);
+        }
+        for (set, group) in unit.view.pod_sets.iter().zip(&groups).filter(|(set, _)| set.count > 0) {
+            if let Some(note) = larger_pods(set, group.pod_set_above(apart), record) {
+                return self.report(unit, "PodExceedsWorkload", &note);
+            }
         }
     }
 
