@@ -173,26 +173,28 @@ fn lacking(blocker: &Blocker, reader: &dyn ObstacleReader) -> Option<String> {
 
 fn limit_text(limit: &TopologyLimit) -> String {
     let TopologyLimit { flavor, pods, level, most, .. } = limit;
+    let beside = if limit.beside_others { " beside pods that hold no quota" } else { "" };
     if let Some((resource, request, largest)) = &limit.too_large {
         let amount = |amount: &Amount| format_quantity(resource, *amount);
         let domain = if *limit.narrowest == *HOSTNAME_LABEL { "node" } else { &limit.narrowest };
         return format!(
-            "a pod asks for {} {resource}, the largest {domain} of {flavor} has {}",
+            "a pod asks for {} {resource}, the largest {domain} of {flavor} has {}{beside}",
             amount(request),
             amount(largest)
         );
     }
     // Where each pod set fits alone, or pods are placed in slices, only the placement itself says what is lacking.
     if most >= pods || *most <= 0 {
-        return format!("on the nodes of {flavor}, {}", limit.text);
+        return format!("on the nodes of {flavor}{beside}, {}", limit.text);
     }
     if level.is_empty() {
-        return format!("{pods} pods, of which the empty nodes of {flavor} take {most} together");
+        let empty = if limit.beside_others { "" } else { "empty " };
+        return format!("{pods} pods, of which the {empty}nodes of {flavor} take {most} together{beside}");
     }
     let wider = match limit.wider.as_deref() {
         None => String::new(),
         Some("") => ". In more than one of them they fit".to_owned(),
         Some(wider) => format!(". Within one {wider} it fits"),
     };
-    format!("{pods} pods within one {level} of {flavor}; the largest takes {most}{wider}")
+    format!("{pods} pods within one {level} of {flavor}; the largest takes {most}{beside}{wider}")
 }

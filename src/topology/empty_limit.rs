@@ -31,6 +31,8 @@ pub struct TopologyLimit {
     pub narrowest: Arc<str>,
     /// A resource of which one pod asks for more than the largest of the narrowest domains has: name, request, largest.
     pub too_large: Option<(Arc<str>, Amount, Amount)>,
+    /// Whether pods that stay when all that holds quota ends use a resource on these nodes that the pod set lacks there.
+    pub beside_others: bool,
     /// The message of the placement.
     pub text: Arc<str>,
 }
@@ -67,19 +69,26 @@ impl TasCache {
         let wider = (0..own.unwrap_or(0)).rev().find(|level| most_at(*level) >= found.pods);
         let wider = wider.and_then(|level| levels.get(level).cloned());
         found.wider = wider.or_else(|| (own.is_some() && sum >= found.pods).then(Arc::default));
-        if sum == 0 {
-            let taken =
-                layout.capacity_ids.iter().zip(&counts.excluded_leaves).filter(|(_, excluded)| !**excluded);
-            let leaves: Vec<&LeafCapacity> =
-                taken.filter_map(|(id, _)| self.leaf_capacities.get(*id)).collect();
-            found.too_large = counts.needs.iter().find_map(|need| {
-                let free = |leaf: &&LeafCapacity| leaf.free(need.resource, CapacityView::Released);
-                let largest = leaves.iter().map(free).max()?;
-                let name = Arc::from(self.resource_names.name(need.resource));
-                let amount = Amount::saturating_from_i128;
-                (need.per_pod > largest).then(|| (name, amount(need.per_pod), amount(largest.max(0))))
-            });
-        }
+        let taken =
+            layout.capacity_ids.iter().zip(&counts.excluded_leaves).filter(|(_, excluded)| !**excluded);
+        let leaves: Vec<&LeafCapacity> = taken.filter_map(|(id, _)| self.leaf_capacities.get(*id)).collect();
+        let too_large = counts.needs.iter().filter(|_| sum == 0).find_map(|need| {
+            let free = |leaf: &&LeafCapacity| leaf.free(need.resource, CapacityView::Released);
+            let largest = leaves.iter().map(free).max()?;
+            (need.per_pod > largest).then_some((need, largest))
+        });
+        let is_used = |resource: usize| {
+            let mut nodes = leaves.iter().flat_map(|leaf| leaf.nodes.keys());
+            nodes.any(|node| self.keeps_usage(node, resource))
+        };
+        found.beside_others = match too_large {
+            Some((need, _)) => is_used(need.resource),
+            None => counts.needs.iter().any(|need| is_used(need.resource)),
+        };
+        found.too_large = too_large.map(|(need, largest)| {
+            let (name, amount) = (self.resource_names.name(need.resource), Amount::saturating_from_i128);
+            (Arc::from(name), amount(need.per_pod), amount(largest.max(0)))
+        });
         self.count_cache.insert(counts);
         found
     }

@@ -301,6 +301,12 @@ impl TasCache {
         self.non_tas_usage.get(node).map(|usage| usage.all.as_slice()).unwrap_or_default()
     }
 
+    /// Returns whether pods that stay when all that holds quota ends use a resource on a node.
+    pub(super) fn keeps_usage(&self, node: &str, resource: usize) -> bool {
+        let of = |usage: &ResourceVector| super::resource_vector::amount_at(usage, resource);
+        self.non_tas_usage.get(node).is_some_and(|usage| of(&usage.all) > of(&usage.ending))
+    }
+
     /// Returns the usage of occupancies in a form that is cheap to add and subtract repeatedly.
     pub fn footprint(&mut self, occupancies: &[super::Occupancy]) -> Footprint {
         Footprint::from_occupancies(occupancies, &mut self.resource_names, &self.leaf_capacities)

@@ -74,6 +74,7 @@ mod monitoring;
 mod monitoring_queries;
 mod moved_jobs;
 mod obstacles;
+mod obstacles_beside_pods;
 mod outlived_runs;
 mod own_events;
 mod owner_chains;

@@ -12,9 +12,7 @@ use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
 use sluice::visibility::selector::WorkloadSelector;
 use sluice::visibility::table::TableRow as _;
 use sluice::visibility::view_tables::blocked_by;
-use sluice::visibility::views::{
-    Answer, BlockerKindView, ChangeKind, Source, SourceKind, Verdict, WorkloadView,
-};
+use sluice::visibility::views::{Answer, ChangeKind, Source, SourceKind, Verdict, WorkloadView};
 use sluice::visibility::workloads::{WorkloadQuery, workloads};
 use std::collections::BTreeMap;
 
@@ -37,7 +35,7 @@ fn why_as(access: Access, objects: &[Value], name: &str) -> Verdict {
     state.verdict(&question).unwrap()
 }
 
-fn why(objects: &[Value], name: &str) -> Verdict {
+pub(crate) fn why(objects: &[Value], name: &str) -> Verdict {
     why_as(Access::everything(), objects, name)
 }
 
@@ -51,12 +49,12 @@ fn rows_as(access: &Access, objects: &[Value], selected: &str) -> BTreeMap<Strin
     rows.into_iter().map(|row| (row.metadata.name.clone(), row)).collect()
 }
 
-fn rows(objects: &[Value], selected: &str) -> BTreeMap<String, WorkloadView> {
+pub(crate) fn rows(objects: &[Value], selected: &str) -> BTreeMap<String, WorkloadView> {
     rows_as(&Access::everything(), objects, selected)
 }
 
 /// What the findings of a check ask for.
-fn audited(objects: &[Value], check: &str) -> Vec<String> {
+pub(crate) fn audited(objects: &[Value], check: &str) -> Vec<String> {
     let now = "2027-01-15T09:00:00Z".parse().unwrap();
     let mut state = OfflineState::load(CoreSettings::default(), objects.to_vec(), (SourceKind::File, now));
     let (facts, snapshot) = (state.audit_facts(), state.snapshot().clone());
@@ -179,7 +177,7 @@ fn what_those_ahead_take_counts() {
 }
 
 /// Two nodes of 4 CPUs in one rack, full, and a queue of their flavor.
-fn nodes() -> Vec<Value> {
+pub(crate) fn nodes() -> Vec<Value> {
     let mut objects = queues(&[("q", 8, json!({"cohortName": null}))]);
     objects[1]["spec"] = json!({"nodeLabels": {"pool": "f"}, "topologyName": "t"});
     let levels = json!({"levels": [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]});
@@ -193,7 +191,7 @@ fn nodes() -> Vec<Value> {
     objects
 }
 
-fn one_host(name: &str, pods: u32, cpu: &str) -> Value {
+pub(crate) fn one_host(name: &str, pods: u32, cpu: &str) -> Value {
     let mut workload = workload(name, "q", &[pods], false);
     let set = &mut workload["spec"]["podSets"][0];
     set["topologyRequest"] = json!({"required": "kubernetes.io/hostname"});
@@ -228,95 +226,6 @@ fn what_empty_nodes_do_not_take_never_fits() {
         );
     }
     assert!(!why(&objects, "fits").workload.stuck);
-}
-
-/// The nodes, each with a pod of one CPU of a Workload with quota of a queue without a topology, and a Workload that needs an empty node.
-/// `change` is applied to these Workloads and pods.
-fn nodes_of_two_queues(change: fn(&mut Value)) -> Vec<Value> {
-    let mut objects = nodes();
-    objects.push(kueue("ResourceFlavor", "plain", "", &json!({})));
-    let flavors = json!([{"name": "plain", "resources": [{"name": "cpu", "nominalQuota": 4}]}]);
-    let spec = json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]});
-    objects.push(kueue("ClusterQueue", "p", "", &spec));
-    objects.push(kueue("LocalQueue", "p", "ns", &json!({"clusterQueue": "p"})));
-    for node in ["n1", "n2"] {
-        let name = format!("runs-{node}");
-        let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": format!("u-job-{node}"),
-            "controller": true}]);
-        let mut runs = workload(&name, "p", &[1], true);
-        runs["status"]["admission"]["podSetAssignments"][0]["flavors"]["cpu"] = json!("plain");
-        runs["metadata"]["ownerReferences"] = owner.clone();
-        let mut metadata = meta(&format!("pod-{node}"), "ns");
-        metadata["annotations"] = json!({"kueue.x-k8s.io/workload": name});
-        metadata["labels"] = json!({"kueue.x-k8s.io/podset": "set-0"});
-        metadata["ownerReferences"] = owner;
-        let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}});
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
-            "spec": {"nodeName": node, "containers": [container]}, "status": {"phase": "Running"}});
-        for mut object in [runs, pod] {
-            change(&mut object);
-            objects.push(object);
-        }
-    }
-    objects.push(one_host("large", 1, "4"));
-    objects
-}
-
-fn add_condition(object: &mut Value, kind: &str) {
-    let condition = json!({"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": "2027-01-15T08:30:00Z"});
-    object["status"]["conditions"].as_array_mut().unwrap().push(condition);
-}
-
-/// Changes an object of a case.
-type Edit = fn(&mut Value);
-
-/// All that holds quota ends with its pods, in whichever queue it is; pods in no queue stay, whatever they say.
-#[test]
-fn pods_of_other_queues_keep_no_node_from_being_empty() {
-    let cases: [(&str, bool, Edit); 6] = [
-        ("of Workloads with quota", false, |_| {}),
-        ("of Workloads that wait for quota", true, |object| {
-            if object["kind"] == "Workload" {
-                object["status"] = json!({});
-            }
-        }),
-        ("of Workloads that have finished", true, |object| {
-            if object["kind"] == "Workload" {
-                add_condition(object, "Finished");
-            }
-        }),
-        ("that name a Workload of others", true, |object| {
-            if object["kind"] == "Pod" {
-                object["metadata"]["ownerReferences"][0]["uid"] = json!("u-other");
-            }
-        }),
-        ("in no queue", true, |object| {
-            if object["kind"] == "Pod" {
-                object["metadata"]["annotations"] = json!({});
-            }
-        }),
-        ("in no queue that are being deleted", false, |object| {
-            if object["kind"] == "Pod" {
-                object["metadata"]["annotations"] = json!({});
-                object["metadata"]["deletionTimestamp"] = json!("2027-01-15T09:00:30Z");
-            }
-        }),
-    ];
-    for (pods, stays, change) in cases {
-        let objects = nodes_of_two_queues(change);
-        let found = why(&objects, "large");
-        assert_eq!((found.never_fits, found.workload.stuck), (stays, stays), "pods {pods}: {found:?}");
-        let obstacle = if stays {
-            "It can never be admitted: a pod asks for 4 cpu, the largest node of f has 3"
-        } else {
-            ""
-        };
-        assert_eq!(found.obstacle, obstacle, "pods {pods}");
-        let in_use = found.blockers.iter().any(|blocker| blocker.kind == BlockerKindView::NodesInUse);
-        assert_eq!(in_use, !stays, "pods {pods}: {:?}", found.blockers);
-        assert_eq!(rows(&objects, "reason=stuck").contains_key("large"), stays, "pods {pods}");
-        assert_eq!(audited(&objects, "workload-never-fits").is_empty(), !stays, "pods {pods}");
-    }
 }
 
 /// No quota is asked for, so that no flavor, and with it no nodes, is chosen: nothing that others release helps.
