@@ -217,6 +217,52 @@ fn pods_of_a_larger_set_wait() {
     }
 }
 
+/// The event names what differs and nothing else, with both numbers and both queues.
+#[test]
+fn what_the_next_set_asks_for_is_said() {
+    let three = |set: Set, object: &mut Value| match set {
+        Set::Stateful => object["spec"]["replicas"] = json!(3),
+        Set::LeaderWorker => object["spec"]["leaderWorkerTemplate"]["size"] = json!(3),
+    };
+    let queue =
+        |object: &mut Value| object["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("other");
+    for set in SETS {
+        let cases = [
+            (("2", 2, false), "for pods with other requests"),
+            (("1", 3, false), "for 3 pods instead of 2"),
+            (("1", 2, true), "for queue other instead of queue lq"),
+            (
+                ("2", 3, true),
+                "for pods with other requests and for 3 pods instead of 2 and for queue other instead of queue lq",
+            ),
+        ];
+        for ((cpu, pods, in_other_queue), expected) in cases {
+            let mut server = running(set);
+            let other =
+                json!({"metadata": {"name": "other", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}});
+            server.create(Kind::LocalQueue, other);
+            orphan(&mut server, set);
+            let mut object = set.object(cpu);
+            if pods == 3 {
+                three(set, &mut object);
+            }
+            if in_other_queue {
+                queue(&mut object);
+            }
+            server.create(set.kind(), object);
+            adopt(&mut server, set);
+            let said: Vec<&str> = server
+                .events
+                .iter()
+                .filter(|event| event.reason == "ScalingWaits")
+                .map(|event| &*event.note)
+                .collect();
+            let [note] = said[..] else { panic!("{set:?} {expected}: {said:?}") };
+            assert!(note.contains(&format!(", but asks {expected}. The Workload")), "{set:?}: {note}");
+        }
+    }
+}
+
 /// A set whose pods are deleted with it is another one: the next one of its name waits for their quota.
 #[test]
 fn set_that_is_deleted_with_its_pods_leaves_nothing_to_the_next_one() {

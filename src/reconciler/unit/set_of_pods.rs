@@ -105,11 +105,24 @@ fn requested(record: &WorkloadRecord) -> i32 {
     record.pod_sets().iter().map(|set| set.count).fold(0, i32::saturating_add)
 }
 
-/// Returns whether the pods of an object may run on a Workload that was made for another one.
-fn suits(set: &JobView, record: &WorkloadRecord) -> bool {
-    requested(record) == wanted(set)
-        && asks_for_the_same(record, set)
-        && record.queue_name.as_deref() == set.queue_name.as_deref()
+/// Returns what an object asks for that a Workload that was made for another one does not, for messages. Its pods may run on that if there
+/// is nothing.
+fn unlike(set: &JobView, record: &WorkloadRecord) -> Vec<String> {
+    let mut unlike = Vec::new();
+    if !asks_for_the_same(record, set) {
+        unlike.push("for pods with other requests".to_owned());
+    }
+    let (pods, has) = (wanted(set), requested(record));
+    if pods != has {
+        unlike.push(format!("for {pods} pods instead of {has}"));
+    }
+    let (queue, has) = (set.queue_name.as_deref(), record.queue_name.as_deref());
+    if queue != has {
+        let named =
+            |name: Option<&str>| name.map_or_else(|| "no queue".to_owned(), |name| format!("queue {name}"));
+        unlike.push(format!("for {} instead of {}", named(queue), named(has)));
+    }
+    unlike
 }
 
 /// Returns whether a Workload may have to be written because of what its object says.
@@ -169,9 +182,10 @@ impl UnitStep<'_> {
         if record.meta.is_deleting() || self.keep_workload(unit, set, record) {
             return;
         }
-        if inherited.is_some() && !suits(set, record) {
+        let unlike = if inherited.is_some() { unlike(set, record) } else { Vec::new() };
+        if !unlike.is_empty() {
             if wanted(set) > 0 && !self.give_up_inherited_workload(unit, record) {
-                self.report_unlike_predecessor(unit, set, record);
+                self.report_unlike_predecessor(unit, record, &unlike);
             }
         } else if requested(record) == wanted(set) {
             self.mark_pods(unit, set);
@@ -188,13 +202,18 @@ impl UnitStep<'_> {
     }
 
     /// Says why new pods of an object wait that has taken over the Workload of an earlier object, and asks for something else.
-    fn report_unlike_predecessor(&mut self, unit: &LoadedUnit<'_>, set: &JobView, record: &WorkloadRecord) {
-        let (kind, asked) = (unit.key.kind.gvk.kind, wanted(set));
+    fn report_unlike_predecessor(
+        &mut self,
+        unit: &LoadedUnit<'_>,
+        record: &WorkloadRecord,
+        unlike: &[String],
+    ) {
         let note = format!(
-            "It runs on with the pods of an earlier {kind} of its name and their Workload {}, but asks for other pods, for {asked} \
-             instead of {}, or in another queue. The Workload does not change while it has quota; to go on, scale to 0 and then back",
+            "It runs on with the pods of an earlier {} of its name and their Workload {}, but asks {}. The Workload does not change while \
+             it has quota; to go on, scale to 0 and then back",
+            unit.key.kind.gvk.kind,
             record.meta.key,
-            requested(record),
+            unlike.join(" and "),
         );
         self.report(unit, "ScalingWaits", &note);
     }
