@@ -165,7 +165,10 @@ fn second_elastic_cluster_waits_for_room() {
         make_pods(&mut server, "d", 0..4);
         assert!(ungated(&server).iter().all(|pod| pod.starts_with("c-")), "{case}: {:?}", ungated(&server));
         let [note] = &said(&server, "ChildWaits")[..] else { panic!("{case}: {:?}", server.events) };
-        assert!(note.contains("RayCluster d waits for quota") && note.contains("it lacks: cpu: 4"), "{note}");
+        assert!(
+            note.contains("RayCluster d waits for quota") && note.contains("it requests: cpu: 4"),
+            "{note}"
+        );
         // A worker of the first that failed is replaced: the room is its own.
         end(&mut server, "c-1");
         assert_eq!((ungated(&server).len(), charged(&server)), (3, 4), "{case}");

@@ -275,7 +275,7 @@ fn second_cluster_of_a_service_waits_for_room() {
     assert!(!suspended(&server, "c") && suspended(&server, "d"));
     assert_eq!(charged(&server), [4]);
     let [note] = &warnings(&server, "ChildWaits")[..] else { panic!("{:?}", server.events) };
-    assert!(note.contains("RayCluster d waits for quota") && note.ends_with("it lacks: cpu: 4"), "{note}");
+    assert!(note.contains("RayCluster d waits for quota") && note.ends_with("it requests: cpu: 4"), "{note}");
     let writes = server.writes;
     server.advance(SignedDuration::from_secs(3600));
     assert_eq!((server.writes, warnings(&server, "ChildWaits").len()), (writes, 1), "nothing is left to do");

@@ -68,7 +68,7 @@ impl UnitStep<'_> {
             return self.report_on_controller(
                 unit,
                 "ChildWaits",
-                "waits for quota beside what runs; it lacks",
+                "waits for quota beside what runs; it requests",
             );
         }
         let (id, item) = ((Kind::of_job(kind), owner.key.clone()), unit.reconcile_key());

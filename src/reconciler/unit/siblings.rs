@@ -2,7 +2,7 @@
 //! RayService that is upgraded.
 //!
 //! Invariants: those that run on the quota of the job go on; one that has no room beside them is held back, is queued by itself, and
-//! says on its controller how much it lacks. Once it has room, it gives its own quota back and runs on that of the job. An annotation
+//! says on its controller how much it requests. Once it has room, it gives its own quota back and runs on that of the job. An annotation
 //! tells it from one that its controller or its user has suspended.
 
 use super::ancestors::has_finished;
@@ -127,7 +127,7 @@ impl UnitStep<'_> {
         let is_refused =
             record.is_some_and(|record| conditions::is_false(&record.status, ConditionType::QuotaReserved));
         if is_refused || !is_managed {
-            self.report_on_controller(unit, "ChildWaits", "waits for quota beside what runs; it lacks");
+            self.report_on_controller(unit, "ChildWaits", "waits for quota beside what runs; it requests");
         }
         !is_managed
     }
@@ -164,8 +164,10 @@ impl UnitStep<'_> {
             return;
         };
         let requests = row.requested_text(child, related);
-        let text =
-            format!("{} {} waits for quota beside what runs; it lacks: {requests}", kind.kind, next.key.name);
+        let text = format!(
+            "{} {} waits for quota beside what runs; it requests: {requests}",
+            kind.kind, next.key.name
+        );
         self.report(unit, "ChildWaits", &text);
     }
 
