@@ -21,8 +21,8 @@ const FORMS: [(&[u8], &str); 11] = [
     (&[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x21], "the curve P-224"),
     (&[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x0a], "the curve secp256k1"),
     (&[0x06, 0x09, 0x2b, 0x24, 0x03, 0x03, 0x02, 0x08, 0x01, 0x01], "a curve of Brainpool"),
-    (&[0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x01, 0x01], "a curve in full, without its name,"),
-    (&[0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x01, 0x02], "a curve in full, without its name,"),
+    (&PRIME_FIELD, IN_FULL),
+    (&[0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x01, 0x02], IN_FULL),
     (&[0x06, 0x03, 0x2b, 0x65, 0x71], "Ed448"),
     (&[0x06, 0x03, 0x2b, 0x65, 0x6e], "X25519"),
     (&[0x06, 0x03, 0x2b, 0x65, 0x6f], "X448"),
@@ -30,11 +30,16 @@ const FORMS: [(&[u8], &str); 11] = [
     (&[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0a], "RSA-PSS"),
     (&[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01], RSA),
 ];
+/// The identifier of the fields of the supported curves, which a key or certificate has that does not name its curve.
+const PRIME_FIELD: [u8; 9] = [0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x01, 0x01];
+const IN_FULL: &str = "a curve in full, without its name,";
 const RSA: &str = "an RSA key that is damaged, or not of 2048 to 8192 bits,";
 
 /// Labels in PEM of keys that are left out as if they were no keys, and the name of the form.
 const LABELS: [(&str, &str); 2] =
     [("BEGIN OPENSSH PRIVATE KEY", "the form of OpenSSH"), ("BEGIN DSA PRIVATE KEY", "DSA")];
+/// Number of the last bytes of a public key that tell it from every other one, whatever is said before them of its curve.
+const PUBLIC_BYTES: usize = 64;
 /// What the PEM of an encrypted key has.
 const ENCRYPTED: [&str; 2] = ["BEGIN ENCRYPTED PRIVATE KEY", "Proc-Type: 4,ENCRYPTED"];
 
@@ -72,6 +77,19 @@ pub enum KeyProblem {
     /// The certificate with this name is one of another key.
     #[error("it does not match the {0}")]
     Mismatch(String),
+    /// The certificate with this name is that of a key beside the one that is used.
+    #[error(
+        "there are several private keys, and another one than is used matches the {0}: remove those that do not"
+    )]
+    Several(String),
+    /// Its label in PEM is that of another form of key.
+    #[error("its PEM is labelled {has}, and holds a key of the form {is}: correct the label")]
+    Label {
+        /// The label.
+        has: &'static str,
+        /// The label of its form.
+        is: &'static str,
+    },
     /// The certificate with this name cannot be read.
     #[error("the {0} is no X.509 certificate")]
     NoX509(String),
@@ -143,11 +161,40 @@ fn why_unread(text: &[u8], error: &pem::Error) -> KeyProblem {
 
 /// Returns why the TLS library does not take a key.
 fn why_refused(key: &PrivateKeyDer<'_>, error: &rustls::Error) -> KeyProblem {
-    let der = key.secret_der();
-    let has = |identifier: &[u8]| der.windows(identifier.len()).any(|part| part == identifier);
-    let form = FORMS.iter().find(|(identifier, _)| has(identifier)).map(|(_, name)| *name);
+    let form = FORMS.iter().find(|(identifier, _)| has(key.secret_der(), identifier)).map(|(_, name)| *name);
     let rsa = matches!(key, PrivateKeyDer::Pkcs1(_)).then_some(RSA);
     form.or(rsa).map_or_else(|| KeyProblem::Unreadable(error.to_string()), KeyProblem::Form)
+}
+
+/// Returns whether bytes are a part of others.
+fn has(all: &[u8], part: &[u8]) -> bool {
+    !part.is_empty() && all.windows(part.len()).any(|own| own == part)
+}
+
+/// Returns the label in PEM of keys of a form.
+const fn label_of(key: &PrivateKeyDer<'_>) -> &'static str {
+    match key {
+        PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
+        PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
+        _ => "PRIVATE KEY",
+    }
+}
+
+/// Returns what is wrong with the label of a key that can be used if it has another one.
+fn wrong_label(key: &PrivateKeyDer<'_>, provider: &CryptoProvider) -> Option<KeyProblem> {
+    let der = key.secret_der();
+    let forms: [PrivateKeyDer<'static>; 3] = [
+        PrivateKeyDer::Pkcs8(der.to_vec().into()),
+        PrivateKeyDer::Pkcs1(der.to_vec().into()),
+        PrivateKeyDer::Sec1(der.to_vec().into()),
+    ];
+    for form in forms {
+        let is = label_of(&form);
+        if is != label_of(key) && provider.key_provider.load_private_key(form).is_ok() {
+            return Some(KeyProblem::Label { has: label_of(key), is });
+        }
+    }
+    None
 }
 
 /// Returns the first key of a text in PEM.
@@ -160,7 +207,17 @@ pub fn read(pem: &[u8]) -> Result<PrivateKeyDer<'static>, KeyProblem> {
 
 fn load(key: PrivateKeyDer<'static>, provider: &CryptoProvider) -> Result<Arc<dyn SigningKey>, KeyProblem> {
     let copy = key.clone_key();
-    provider.key_provider.load_private_key(key).map_err(|error| why_refused(&copy, &error))
+    let refused = |error| wrong_label(&copy, provider).unwrap_or_else(|| why_refused(&copy, &error));
+    provider.key_provider.load_private_key(key).map_err(refused)
+}
+
+/// Returns whether the first certificate of a chain has the public part of a key. The last bytes tell it from any other one.
+fn has_public_part(certified: &CertifiedKey) -> bool {
+    let (key, certificate) = (certified.key.public_key(), certified.cert.first());
+    key.zip(certificate).is_some_and(|(key, certificate)| {
+        let key: &[u8] = key.as_ref();
+        key.get(key.len().saturating_sub(PUBLIC_BYTES)..).is_some_and(|last| has(certificate, last))
+    })
 }
 
 /// Joins a key and its chain of certificates, which errors call `certificate`.
@@ -173,12 +230,38 @@ pub fn certified(
     provider: &CryptoProvider,
     certificate: &str,
 ) -> Result<CertifiedKey, KeyProblem> {
+    let is_in_full =
+        has(key.secret_der(), &PRIME_FIELD) || chain.first().is_some_and(|own| has(own, &PRIME_FIELD));
     let certified = CertifiedKey::new(chain, load(key, provider)?);
     match certified.keys_match() {
         // The TLS library takes a key whose public part it does not know.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
+        // The library takes such a key, but not the certificate with it, which has no name of a curve.
+        Err(rustls::Error::InconsistentKeys(_)) if is_in_full && has_public_part(&certified) => {
+            Err(KeyProblem::Form(IN_FULL))
+        }
         Err(rustls::Error::InconsistentKeys(_)) => Err(KeyProblem::Mismatch(certificate.to_owned())),
         Err(_) => Err(KeyProblem::NoX509(certificate.to_owned())),
+    }
+}
+
+/// Returns the key of a section, if it is one.
+fn key_of((kind, der): &(SectionKind, Vec<u8>)) -> Option<PrivateKeyDer<'static>> {
+    let der = der.clone();
+    Some(match kind {
+        SectionKind::PrivateKey => PrivateKeyDer::Pkcs8(der.into()),
+        SectionKind::RsaPrivateKey => PrivateKeyDer::Pkcs1(der.into()),
+        SectionKind::EcPrivateKey => PrivateKeyDer::Sec1(der.into()),
+        _ => return None,
+    })
+}
+
+/// Returns by how much a client prefers keys of a form.
+const fn preference(key: &PrivateKeyDer<'_>) -> u8 {
+    match key {
+        PrivateKeyDer::Pkcs8(_) => 2,
+        PrivateKeyDer::Pkcs1(_) => 1,
+        _ => 0,
     }
 }
 
@@ -189,15 +272,10 @@ fn check_identity(key: Named<'_>, certificate: Option<Named<'_>>) -> Result<(), 
     if let Some(certificate) = certificate {
         all.extend(certificate.sections()?);
     }
-    let last = |wanted: SectionKind| {
-        let found = all.iter().rev().find(|(kind, _)| *kind == wanted);
-        found.map(|(_, der)| der.clone())
-    };
-    let found = last(SectionKind::PrivateKey).map(|der| PrivateKeyDer::Pkcs8(der.into()));
-    let found =
-        found.or_else(|| last(SectionKind::RsaPrivateKey).map(|der| PrivateKeyDer::Pkcs1(der.into())));
-    let found = found.or_else(|| last(SectionKind::EcPrivateKey).map(|der| PrivateKeyDer::Sec1(der.into())));
-    let Some(found) = found else {
+    // Sorted in a way that keeps the order of equal ones, so that the last is the one that is used.
+    let mut keys: Vec<PrivateKeyDer<'static>> = all.iter().filter_map(key_of).collect();
+    keys.sort_by_key(preference);
+    let Some(used) = keys.pop() else {
         return Err(key.unusable(why_unread(key.pem, &pem::Error::NoItemsFound)));
     };
     let of_certificates = all.into_iter().filter(|(kind, _)| *kind == SectionKind::Certificate);
@@ -207,8 +285,14 @@ fn check_identity(key: Named<'_>, certificate: Option<Named<'_>>) -> Result<(), 
         Some(certificate) if chain.is_empty() => {
             return Err(certificate.unusable(KeyProblem::NoCertificate));
         }
-        Some(certificate) => certified(chain, found, &provider, certificate.name).map(drop),
-        None => load(found, &provider).map(drop),
+        Some(certificate) => {
+            let check = |key| certified(chain.clone(), key, &provider, certificate.name).map(drop);
+            check(used).map_err(|problem| {
+                let another = keys.into_iter().any(|key| check(key).is_ok());
+                if another { KeyProblem::Several(certificate.name.to_owned()) } else { problem }
+            })
+        }
+        None => load(used, &provider).map(drop),
     };
     checked.map_err(|problem| key.unusable(problem))
 }
@@ -249,158 +333,4 @@ pub(super) fn explained(error: String) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rcgen::{
-        CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ECDSA_P521_SHA512,
-        PKCS_ED25519,
-    };
-    use serde_json::{Value, json};
-
-    /// A key in PEM that has an identifier, and nothing that can be used.
-    fn with_identifier(label: &str, identifier: &[u8]) -> String {
-        let der = [&[0x30, 0x20, 0x02, 0x01, 0x01][..], identifier, &[1; 24]].concat();
-        section(label, &base64(der))
-    }
-
-    fn base64(bytes: Vec<u8>) -> String {
-        serde_json::to_value(ByteString(bytes)).unwrap().as_str().unwrap().to_owned()
-    }
-
-    fn section(label: &str, text: &str) -> String {
-        format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
-    }
-
-    fn pair(algorithm: &'static rcgen::SignatureAlgorithm) -> (String, String) {
-        let key = KeyPair::generate_for(algorithm).unwrap();
-        let certificate =
-            CertificateParams::new(vec!["client".to_owned()]).unwrap().self_signed(&key).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    }
-
-    fn checked(key: &str, certificate: &str) -> Result<(), String> {
-        let certificate = Named { pem: certificate.as_bytes(), name: "client certificate /c" };
-        let key = Named { pem: key.as_bytes(), name: "client key /k" };
-        check_identity(key, Some(certificate)).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn keys_that_can_be_used_are_not_refused() {
-        for algorithm in
-            [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ECDSA_P521_SHA512, &PKCS_ED25519]
-        {
-            let (certificate, key) = pair(algorithm);
-            assert_eq!(checked(&key, &certificate), Ok(()));
-            // With line ends of Windows, text around it, the parameters of its curve, and the certificate in the same file.
-            assert_eq!(checked(&key.replace('\n', "\r\n"), &format!("text\n{certificate}text\n")), Ok(()));
-            let parameters = section("EC PARAMETERS", "BgUrgQQAIg==");
-            assert_eq!(checked(&format!("{parameters}{key}{certificate}"), &certificate), Ok(()));
-            let alone = Named { pem: key.as_bytes(), name: "k" };
-            assert_eq!(check_identity(alone, None), Ok(()));
-        }
-    }
-
-    #[test]
-    fn keys_that_cannot_be_used_are_named_with_their_file_and_what_is_wrong() {
-        let (certificate, key) = pair(&PKCS_ECDSA_P256_SHA256);
-        let (other, _) = pair(&PKCS_ECDSA_P384_SHA384);
-        let (same_curve, _) = pair(&PKCS_ECDSA_P256_SHA256);
-        let refused = |key: &str, certificate: &str| checked(key, certificate).unwrap_err();
-        for label in ["EC PRIVATE KEY", "PRIVATE KEY"] {
-            for (identifier, form) in FORMS {
-                assert_eq!(
-                    refused(&with_identifier(label, identifier), &certificate),
-                    format!("client key /k: {form} is not supported: {SUPPORTED}")
-                );
-            }
-            let unknown = refused(&with_identifier(label, &[0x06, 0x01, 0x2a]), &certificate);
-            assert!(unknown.starts_with("client key /k: it cannot be read: "), "{unknown}");
-        }
-        let rsa = refused(&with_identifier("RSA PRIVATE KEY", &[]), &certificate);
-        assert!(rsa.contains(RSA), "{rsa}");
-        let headers = format!("Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,2F\n\n{}", base64(vec![1; 48]));
-        for encrypted in [
-            section("ENCRYPTED PRIVATE KEY", &base64(vec![1; 48])),
-            section("RSA PRIVATE KEY", &headers),
-            section("EC PRIVATE KEY", &headers),
-        ] {
-            let error = refused(&encrypted, &certificate);
-            assert!(error.starts_with("client key /k: it is encrypted"), "{error}");
-        }
-        let ssh = refused(&section("OPENSSH PRIVATE KEY", "AAAA"), &certificate);
-        assert!(ssh.starts_with("client key /k: the form of OpenSSH is not supported"), "{ssh}");
-        let parameters = section("EC PARAMETERS", "BgUrgQQAIg==");
-        for none in ["", "no key", certificate.as_str(), parameters.as_str()] {
-            assert_eq!(refused(none, &certificate), "client key /k: it has no private key in PEM");
-        }
-        let (body, _) = key.split_once("-----END").unwrap();
-        assert_eq!(refused(body, &certificate), "client key /k: its PEM is damaged: a section has no end");
-        let damaged = refused(&section("PRIVATE KEY", "?!"), &certificate);
-        assert_eq!(damaged, "client key /k: its PEM is damaged: a section is not in base64");
-        let public = refused(&format!("{key}{}", section("PUBLIC KEY", "AAAA")), &certificate);
-        assert_eq!(
-            public,
-            "client key /k: it has the public part of a key, which is neither a private key nor a certificate: remove it"
-        );
-        for other in [&other, &same_curve] {
-            let error = refused(&key, other);
-            assert_eq!(error, "client key /k: it does not match the client certificate /c");
-        }
-        assert_eq!(refused(&key, "no"), "client certificate /c: it has no certificate in PEM");
-        let no_x509 = refused(&key, &section("CERTIFICATE", "AAAA"));
-        assert_eq!(no_x509, "client key /k: the client certificate /c is no X.509 certificate");
-    }
-
-    fn check(auth: Value) -> Result<(), String> {
-        let mut config = Config::new("https://127.0.0.1:9".parse().unwrap());
-        config.auth_info = serde_json::from_value(auth).unwrap();
-        check_client_key(&config).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn the_client_key_of_a_kubeconfig_is_found_in_its_file_and_in_its_data() {
-        let (certificate, key) = pair(&PKCS_ECDSA_P256_SHA256);
-        let (other, _) = pair(&PKCS_ECDSA_P256_SHA256);
-        let folder = std::env::temp_dir().join(format!("sluice-keys-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let file = |name: &str, text: &str| {
-            let path = folder.join(name);
-            std::fs::write(&path, text).unwrap();
-            path.display().to_string()
-        };
-        let data = |text: &str| base64(text.as_bytes().to_vec());
-        let ed448 = with_identifier("PRIVATE KEY", &[0x06, 0x03, 0x2b, 0x65, 0x71]);
-        let (key_file, bad_file) = (file("key", &key), file("ed448", &ed448));
-        let (certificate_file, other_file) = (file("certificate", &certificate), file("other", &other));
-        let in_file =
-            check(json!({"client-key": bad_file, "client-certificate": certificate_file})).unwrap_err();
-        assert!(in_file.starts_with(&format!("client key {bad_file}: Ed448 is not supported")), "{in_file}");
-        let in_data = check(json!({"client-key-data": data(&ed448), "client-certificate": certificate_file}))
-            .unwrap_err();
-        assert!(in_data.starts_with("client key in the kubeconfig (client-key-data): Ed448"), "{in_data}");
-        let mismatch = check(json!({"client-key": key_file, "client-certificate": other_file})).unwrap_err();
-        assert_eq!(
-            mismatch,
-            format!("client key {key_file}: it does not match the client certificate {other_file}")
-        );
-        let mismatch = json!({"client-key-data": data(&key), "client-certificate-data": data(&other)});
-        let mismatch = check(mismatch).unwrap_err();
-        let of_data = "it does not match the client certificate in the kubeconfig (client-certificate-data)";
-        assert!(mismatch.ends_with(of_data), "{mismatch}");
-        for usable in [
-            json!({}),
-            json!({"token": "t"}),
-            json!({"client-key": key_file, "client-certificate": certificate_file}),
-            json!({"client-key-data": data(&key), "client-certificate-data": data(&certificate)}),
-            // Data is used, whatever is in the files.
-            json!({"client-key": bad_file, "client-key-data": data(&key), "client-certificate": other_file,
-                "client-certificate-data": data(&certificate)}),
-            // The client itself says that there is no such file.
-            json!({"client-key": "/does/not/exist", "client-certificate": certificate_file}),
-        ] {
-            assert_eq!(check(usable.clone()), Ok(()), "{usable}");
-        }
-        std::fs::remove_dir_all(folder).unwrap();
-        assert!(explained("received fatal alert: HandshakeFailure".to_owned()).contains("not supported"));
-    }
-}
+mod tests;
