@@ -116,16 +116,24 @@ impl Engine {
         if is_known { self.precheck_failure(&workload.cluster_queue, workload) } else { own() }
     }
 
-    /// Returns what a workload needs of each flavor-resource that it would get if nothing were in use.
+    /// Returns what a workload needs of each flavor-resource that it would get if nothing were in use. One behind a head also needs what
+    /// those before it would get, as they keep it back with whatever they lack.
     pub(super) fn quota_needs(
         &mut self,
         workload: &Workload,
         usage: &[(FlavorResource, Amount)],
+        is_behind: bool,
         question: &mut Question<'_>,
     ) -> Vec<QuotaNeed> {
         let Some(node) = self.tree.leaf(&workload.cluster_queue) else { return Vec::new() };
         let before = self.competing(self.pending.classes_before(&workload.key), question);
         let beside = self.competing_beside(node, question);
+        let mut wanted = usage.to_vec();
+        for fr in before.iter().filter(|_| is_behind).flat_map(Competing::would_get) {
+            if !wanted.iter().any(|(known, _)| known == fr) {
+                wanted.push((fr.clone(), Amount::ZERO));
+            }
+        }
         let need = |(fr, requested): &(FlavorResource, Amount)| {
             let id = self.tree.fr_id(fr)?;
             let of = |found: &Competing| {
@@ -140,7 +148,7 @@ impl Engine {
             self.add_ahead(&mut need, (node, id), &before);
             Some(need)
         };
-        usage.iter().filter_map(need).collect()
+        wanted.iter().filter_map(need).collect()
     }
 
     /// Adds what those before a workload take. One that fits no quota now counts if it fits the raised one.
@@ -151,7 +159,8 @@ impl Engine {
             let raised = potential.saturating_add((need.total().saturating_sub(need.available)).max(0));
             let next = before.iter().zip(&taken).position(|(found, taken)| {
                 let request = request_of(&found.class.first, &need.fr.resource);
-                !taken && request > 0 && (found.fits || (found.lacks_only(&need.fr) && request <= raised))
+                let fits = found.alone.never().is_none() || request <= raised;
+                !taken && request > 0 && fits && found.waits_for(&need.fr)
             });
             let Some(next) = next else { return };
             let (Some(found), Some(taken)) = (before.get(next), taken.get_mut(next)) else { return };
@@ -170,8 +179,7 @@ impl Engine {
             }
             if self.is_nominated(&class.first) {
                 let alone = self.alone_in_class(class.class, &class.first);
-                let lacks = alone.never().map(|never| never.blockers.clone()).unwrap_or_default();
-                found.push(Competing { fits: alone.never().is_none(), class, lacks });
+                found.push(Competing { class, alone });
             }
         }
         found
@@ -210,17 +218,25 @@ impl Engine {
 /// Workloads that a cycle evaluates, too.
 struct Competing {
     class: ClassBefore,
-    /// Whether they would be admitted if nothing were in use.
-    fits: bool,
-    /// What stays in their way otherwise.
-    lacks: Vec<Blocker>,
+    /// What they would get if nothing were in use.
+    alone: Arc<Alone>,
 }
 
 impl Competing {
-    /// Whether more quota of one flavor-resource is all that they lack.
-    fn lacks_only(&self, fr: &FlavorResource) -> bool {
-        !self.lacks.is_empty()
-            && self.lacks.iter().all(|blocker| {
+    /// What they would get if nothing were in use.
+    fn would_get(&self) -> impl Iterator<Item = &FlavorResource> {
+        let usage = match &*self.alone {
+            Alone::Fits(usage) => &usage[..],
+            Alone::Never(_) => &[],
+        };
+        usage.iter().map(|(fr, _)| fr)
+    }
+
+    /// Whether they are admitted once there is enough of a flavor-resource: nothing stays in their way, or only its quota.
+    fn waits_for(&self, fr: &FlavorResource) -> bool {
+        let Some(never) = self.alone.never() else { return true };
+        !never.blockers.is_empty()
+            && never.blockers.iter().all(|blocker| {
                 blocker.kind == BlockerKind::NeverFits
                     && blocker.flavor == fr.flavor
                     && blocker.resource == fr.resource

@@ -23,11 +23,12 @@ impl Asked<'_> {
         let sees_sums = self.rows.access.sees_sums();
         let ahead = if sees_sums { need.ahead } else { 0 };
         let own = need.requested.saturating_sub(need.available);
-        let missing = amount(own.saturating_add(ahead).max(0));
+        let released = own.saturating_add(ahead).max(0);
+        let missing = amount(released);
         let mut detail = format!("{} {resource} of {} must be released", missing.value, node.as_str());
         let mut numbers = BTreeMap::from([("missing".to_owned(), OptionNumber::Amount(missing))]);
         if ahead > 0 {
-            detail = format!("{detail}, {}", self.for_those_ahead(need));
+            detail = format!("{detail}, {}", self.for_those_ahead(need, ahead.min(released)));
             numbers.insert("ahead".to_owned(), OptionNumber::Amount(amount(ahead)));
         } else if need.ahead > 0 {
             detail = format!("{detail}, after those ahead");
@@ -43,10 +44,10 @@ impl Asked<'_> {
         Some(ChangeOption { kind: ChangeKind::Wait, possible: true, detail, numbers })
     }
 
-    /// `4 of them for the 2 ahead`.
-    fn for_those_ahead(&self, need: &QuotaNeed) -> String {
-        let ahead = amount_view(&self.quota().facts.units, &self.queue, &need.fr, need.ahead);
-        format!("{} of it for the {} ahead", ahead.value, need.ahead_count)
+    /// `4 of it for the 2 ahead`.
+    fn for_those_ahead(&self, need: &QuotaNeed, amount: i128) -> String {
+        let amount = amount_view(&self.quota().facts.units, &self.queue, &need.fr, amount);
+        format!("{} of it for the {} ahead", amount.value, need.ahead_count)
     }
 
     /// Returns the usage of all ClusterQueues below a node.
@@ -101,7 +102,8 @@ impl Asked<'_> {
         let word = |need: &&QuotaNeed| format!("{}{}", raised(need).value, self.of_what(&need.fr));
         let words: Vec<String> = short.iter().map(word).collect();
         let ahead = short.iter().find(|need| need.ahead > 0);
-        let ahead = ahead.map(|need| format!(", {}", self.for_those_ahead(need))).unwrap_or_default();
+        let ahead =
+            ahead.map(|need| format!(", {}", self.for_those_ahead(need, need.ahead))).unwrap_or_default();
         let detail = format!(
             "a nominal quota of {} at {} would be enough{ahead}{}",
             words.join(" and of "),

@@ -124,6 +124,20 @@ fn behind_a_strict_head_its_name_and_what_it_lacks_are_said() {
 }
 
 #[test]
+fn behind_a_head_the_quota_that_only_the_head_requests_is_named() {
+    let mut objects = strict();
+    objects.push(with_priority(workload("head", "q", &[4], false), 9));
+    let mut small = with_priority(workload("small", "q", &[1], false), 1);
+    small["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"] = json!({});
+    objects.push(small);
+    let found = why(&objects, "small");
+    let quota = option(&found, ChangeKind::Quota).unwrap();
+    assert_eq!(quota, "the 1 ahead takes 4 first: a nominal quota of 6 at ClusterQueue q would be enough");
+    let wait = option(&found, ChangeKind::Wait).unwrap();
+    assert_eq!(wait, "2 cpu of q must be released, 2 of it for the 1 ahead; 1 workload uses 2");
+}
+
+#[test]
 fn all_behind_a_head_that_can_never_be_admitted_are_stuck() {
     let mut objects = strict();
     objects.push(with_priority(workload("head", "q", &[5], false), 9));

@@ -159,7 +159,8 @@ impl Engine {
                     explanation.take(evaluated);
                 }
                 if explanation.obstacle != Obstacle::None {
-                    explanation.needs = self.quota_needs(&workload, usage, &mut question);
+                    let is_behind = matches!(explanation.obstacle, Obstacle::Behind(_));
+                    explanation.needs = self.quota_needs(&workload, usage, is_behind, &mut question);
                 }
             }
         }
