@@ -203,18 +203,9 @@ impl Cache {
     fn unit_of_inherited_workload(&self, workload: &ObjectKey) -> Option<(UnitKey, &Arc<JobView>)> {
         let record = self.workload(workload).filter(|record| record.annotations.is_pod_group)?;
         // A client may have removed the owner, which the object writes again.
-        let made_for = || self.jobs.id_of(record.job_uid.as_ref()?);
-        let id = self.job_of(record).map(|(id, _)| id).or_else(made_for)?;
-        let ((kind, key), view) = (id, self.jobs.get(id)?);
-        let name = job_name_in_workload_name(kind, &workload.name)?;
-        let (name, unit) = if kind.has_replicas() {
-            let (name, index) = name.rsplit_once('-')?;
-            (name, UnitKey::of_replica(*kind, key.clone(), index.parse().ok()?))
-        } else {
-            (name, UnitKey::of_object(*kind, key.clone()))
-        };
-        let is_named = *key.name == *name && key.namespace == workload.namespace;
-        (kind.role == Role::PodsOfOwner && is_named).then_some((unit, view))
+        let ((kind, key), view) = self.job_of(record).or_else(|| self.former_job_of(record))?;
+        let unit = self.set_in_workload_name(workload)?;
+        (unit.kind == *kind && unit.key == *key).then_some((unit, view))
     }
 
     /// Returns the jobs that name this prebuilt Workload, in order.
@@ -225,6 +216,12 @@ impl Cache {
     /// Returns the job that owns a Workload.
     pub(crate) fn job_of(&self, record: &WorkloadRecord) -> Option<(&JobId, &Arc<JobView>)> {
         let id = self.jobs.id_of(&record.owner.as_ref()?.uid)?;
+        Some((id, self.jobs.get(id)?))
+    }
+
+    /// Returns the job that a Workload was made for by its label, whatever owns the Workload.
+    pub(crate) fn former_job_of(&self, record: &WorkloadRecord) -> Option<(&JobId, &Arc<JobView>)> {
+        let id = self.jobs.id_of(record.job_uid.as_ref()?)?;
         Some((id, self.jobs.get(id)?))
     }
 

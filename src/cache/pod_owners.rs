@@ -16,9 +16,9 @@
 
 use super::pods::{PodRecord, PodUsage, WorkloadPod};
 use super::records::WorkloadRecord;
-use super::{Cache, JobId, remove_from_index};
+use super::{Cache, remove_from_index};
 use crate::api::ObjectKey;
-use crate::frameworks::{JobHold, JobView};
+use crate::frameworks::JobHold;
 use crate::lifecycle::reservation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
@@ -147,12 +147,6 @@ impl Cache {
             may_stop || self.jobs.waiting_for_room(&job.uid).next().is_some()
         });
         waits.then(|| workload.clone())
-    }
-
-    /// Returns the job that a workload without owner was made for.
-    fn former_job_of(&self, record: &WorkloadRecord) -> Option<(&JobId, &Arc<JobView>)> {
-        let id = self.jobs.id_of(record.job_uid.as_ref()?)?;
-        Some((id, self.jobs.get(id)?))
     }
 
     /// Returns the UIDs of the controllers above a pod, the nearest first.

@@ -71,8 +71,8 @@ impl<'a> UnitFacts<'a> {
     /// Returns the job that a Workload with quota was made for, if the Workload has lost its owner and the job has neither
     /// finished nor stopped: the quota stays with the Workload until the pods are gone.
     fn former_job(self, record: &WorkloadRecord, now: Timestamp) -> Option<JobFacts> {
-        let uid = record.job_uid.as_ref().filter(|_| reservation::holds_quota(&record.status))?;
-        let (kind, key) = self.units.cache.job_id(uid)?;
+        let former = self.units.cache.former_job_of(record);
+        let ((kind, key), _) = former.filter(|_| reservation::holds_quota(&record.status))?;
         let unit = self.units.load(&UnitKey::of_object(*kind, key.clone()))?;
         let status = unit.status(now);
         // Without its Workload it is suspended, but its pod templates are not restored.
@@ -88,7 +88,7 @@ impl<'a> UnitFacts<'a> {
     pub(crate) fn outlives(self, record: &WorkloadRecord, now: Timestamp) -> bool {
         let (units, key) = (self.units, &record.meta.key);
         let made_for = || {
-            let (kind, job) = units.cache.job_id(record.job_uid.as_ref()?)?;
+            let ((kind, job), _) = units.cache.former_job_of(record)?;
             Some(UnitKey::of_object(*kind, job.clone()))
         };
         let Some(unit) = units.of_workload(record).or_else(made_for) else {
