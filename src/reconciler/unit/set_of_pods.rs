@@ -105,8 +105,8 @@ fn requested(record: &WorkloadRecord) -> i32 {
     record.pod_sets().iter().map(|set| set.count).fold(0, i32::saturating_add)
 }
 
-/// Returns what an object asks for that a Workload that was made for another one does not, for messages. Its pods may run on that if there
-/// is nothing.
+/// Returns what an object asks for that a Workload does not, for messages. Its pods may run on the Workload of an earlier object if
+/// there is nothing.
 fn unlike(set: &JobView, record: &WorkloadRecord) -> Vec<String> {
     let mut unlike = Vec::new();
     if !asks_for_the_same(record, set) {
@@ -128,11 +128,9 @@ fn unlike(set: &JobView, record: &WorkloadRecord) -> Vec<String> {
 /// Returns whether a Workload may have to be written because of what its object says.
 fn differs(set: &JobView, record: &WorkloadRecord) -> bool {
     let class = record.priority_class.as_ref().filter(|class| class.kind == "WorkloadPriorityClass");
-    record.queue_name.as_deref() != set.queue_name.as_deref()
-        || record.annotations.admission_gated_by != set.options.gated_by
+    record.annotations.admission_gated_by != set.options.gated_by
         || class.map(|class| class.name.as_str()) != set.options.priority_class.as_deref()
-        || requested(record) != wanted(set)
-        || !asks_for_the_same(record, set)
+        || !unlike(set, record).is_empty()
 }
 
 impl UnitStep<'_> {
