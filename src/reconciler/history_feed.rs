@@ -5,6 +5,7 @@
 
 use super::scheduler_input::SchedulerInput;
 use super::settings::CoreSettings;
+use super::usage_sums::UsageSums;
 use super::writes::assumed::AssumedAdmissions;
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -12,10 +13,8 @@ use crate::cache::Cache;
 use crate::cache::records::WorkloadRecord;
 use crate::history::{Ring, SeenWorkload};
 use crate::lifecycle::conditions;
-use crate::quota::{FlavorResource, NodeRef};
-use crate::resources::Amount;
+use crate::quota::FlavorResource;
 use crate::scheduler::Engine;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What the history is fed from.
@@ -26,8 +25,6 @@ pub(super) struct HistoryFeed<'a> {
     pub(super) assumed: &'a AssumedAdmissions,
     pub(super) ring: &'a mut Ring,
 }
-
-type Sums = BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>>;
 
 impl HistoryFeed<'_> {
     /// Follows a Workload that was stored. `before` is its record before.
@@ -89,59 +86,33 @@ impl HistoryFeed<'_> {
         if !self.ring.is_enabled() {
             return 0;
         }
-        let mut sums = self.ring.open_usage();
+        let mut sums = UsageSums(self.ring.open_usage());
         for key in self.assumed.workloads() {
             self.add_assumed(key, &mut sums);
         }
-        self.add_vanished(&mut sums);
-        let mut drift = 0_usize;
-        for (name, _) in self.cache.cluster_queues() {
-            let mut expected = sums.remove(name).unwrap_or_default();
-            for (fr, usage) in self.engine.usage(&NodeRef::ClusterQueue(Arc::clone(name))) {
-                let runs = Amount::saturating_from_i128(expected.remove(&fr).unwrap_or_default());
-                drift = drift.saturating_add(usize::from(runs != usage.usage));
-            }
-            drift = drift.saturating_add(expected.values().filter(|amount| **amount != 0).count());
-        }
-        drift
-    }
-
-    /// Adds what Workloads are charged for that were removed while pods ran on their quota: their runs have ended.
-    fn add_vanished(&self, sums: &mut Sums) {
+        // The runs of Workloads that were removed while pods ran on their quota have ended.
         let input = SchedulerInput { cache: self.cache, settings: self.settings };
-        for charge in self.cache.vanished_workloads().filter_map(|record| input.charge_from_admission(record))
-        {
-            let sum = sums.entry(charge.cluster_queue).or_default();
-            for (fr, amount) in charge.usage {
-                let slot = sum.entry(fr).or_default();
-                *slot = slot.saturating_add(amount.to_i128());
-            }
-        }
+        let vanished = self.cache.vanished_workloads();
+        sums.add_charges(vanished.filter_map(|record| input.charge_from_admission(record)));
+        sums.drift(self.cache, self.engine)
     }
 
     /// Adds the charge of an assumed admission, and subtracts the run of the slice that it replaces.
-    fn add_assumed(&self, key: &ObjectKey, sums: &mut Sums) {
+    fn add_assumed(&self, key: &ObjectKey, sums: &mut UsageSums) {
         let input = SchedulerInput { cache: self.cache, settings: self.settings };
         let Some(record) = self.cache.workload(key) else { return };
         let Some(charge) = self.engine.charge_of(key).filter(|_| input.charged_usage(record).is_none())
         else {
             return;
         };
-        let mut add = |queue: &Arc<str>, fr: FlavorResource, amount: i128| {
-            let sum = sums.entry(Arc::clone(queue)).or_default().entry(fr).or_default();
-            *sum = sum.saturating_add(amount);
-        };
-        for (fr, amount) in &charge.usage {
-            add(&charge.cluster_queue, fr.clone(), amount.to_i128());
-        }
+        sums.add_charges([charge.clone()]);
         let replaced = record.annotations.replaces.as_deref().and_then(|key| self.cache.workload(key));
         let takes_over = |old: &&Arc<WorkloadRecord>| input.is_charged_to_replacing(old, self.assumed);
         if let Some(old) = replaced.filter(takes_over)
             && let Some(queue) = self.cache.cluster_queue_name(old)
         {
-            for (fr, amount) in self.ring.open_run(&old.meta.uid) {
-                add(&Arc::from(queue), fr, amount.saturating_neg());
-            }
+            let run = self.ring.open_run(&old.meta.uid).into_iter();
+            sums.add(Arc::from(queue), run.map(|(fr, amount)| (fr, amount.saturating_neg())));
         }
     }
 }

@@ -32,6 +32,7 @@ mod settings;
 mod single_cycle;
 mod steps;
 mod unit;
+mod usage_sums;
 mod warnings;
 mod work_queue;
 mod workload;

@@ -3,13 +3,13 @@
 use super::Reconciler;
 use super::queue_facts::queue_facts;
 use super::queues::counts::QueueCounts;
+use super::usage_sums::UsageSums;
 use super::workload::events::is_local_queue_exported;
 use crate::api::v1beta2::StopPolicy;
 use crate::api::{ObjectKey, names};
-use crate::cache::records::LocalQueueRecord;
-use crate::quota::{FlavorResource, NodeRef};
-use crate::resources::Amount;
-use crate::scheduler::{Charge, PendingCounts};
+use crate::cache::records::{LocalQueueRecord, WorkloadRecord};
+use crate::quota::NodeRef;
+use crate::scheduler::PendingCounts;
 use crate::snapshot::{
     ClusterQueueView, CohortView, LocalQueueReference, LocalQueueView, QueueView, References, Snapshot,
 };
@@ -76,37 +76,18 @@ impl Reconciler {
         if !self.is_synced() {
             return 0;
         }
-        let mut sums: BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>> = BTreeMap::new();
-        let mut add = |charge: Charge| {
-            let sum = sums.entry(charge.cluster_queue).or_default();
-            for (fr, amount) in charge.usage {
-                let slot = sum.entry(fr).or_default();
-                *slot = slot.saturating_add(amount.to_i128());
-            }
+        let (input, assumed) = (self.scheduler_input(), &self.membership.assumed);
+        let vanished = self.cache.vanished_workloads();
+        let present = self.cache.workloads();
+        let present = present.filter(|(_, record)| !input.is_charged_to_replacing(record, assumed));
+        let of_present = |(key, record): (&ObjectKey, &Arc<WorkloadRecord>)| {
+            let assumed = || self.engine.charge_of(key).filter(|_| assumed.contains(key)).cloned();
+            input.charge_from_admission(record).or_else(assumed)
         };
-        for vanished in self.cache.vanished_workloads() {
-            self.scheduler_input().charge_from_admission(vanished).into_iter().for_each(&mut add);
-        }
-        for (key, record) in self.cache.workloads() {
-            let assumed =
-                || self.engine.charge_of(key).filter(|_| self.membership.assumed.contains(key)).cloned();
-            if self.scheduler_input().is_charged_to_replacing(record, &self.membership.assumed) {
-                continue;
-            }
-            let charge = self.scheduler_input().charge_from_admission(record).or_else(assumed);
-            charge.into_iter().for_each(&mut add);
-        }
-        let mut drift = 0_usize;
-        for name in self.cache.cluster_queues().map(|(name, _)| name) {
-            let mut expected = sums.remove(name).unwrap_or_default();
-            for (fr, usage) in self.engine.usage(&NodeRef::ClusterQueue(name.clone())) {
-                let objects = expected.remove(&fr).unwrap_or_default();
-                drift =
-                    drift.saturating_add(usize::from(Amount::saturating_from_i128(objects) != usage.usage));
-            }
-            drift = drift.saturating_add(expected.values().filter(|amount| **amount != 0).count());
-        }
-        drift
+        let mut sums = UsageSums::default();
+        sums.add_charges(vanished.filter_map(|record| input.charge_from_admission(record)));
+        sums.add_charges(present.filter_map(of_present));
+        sums.drift(&self.cache, &self.engine)
     }
 
     /// Returns the number of flavor-resources of ClusterQueues whose open runs in the history, together with assumed admissions, are
