@@ -5,7 +5,6 @@
 
 use serde_json::{Value, json};
 
-use super::OwnerView;
 use super::ancestry::{controller_of, objects_above};
 use super::patch::Patch;
 use super::response::ReviewResponse;
@@ -14,7 +13,7 @@ use crate::api::names::{DEFAULT_NAME, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, Gate};
 use crate::frameworks::{
-    Above, End, Framework, JobUnderReview, OwnerRef, PodIdentity, Searched, missing_owner,
+    Above, End, Framework, JobUnderReview, OwnerRef, Searched, is_disowned_pod, missing_owner,
 };
 
 /// A new or changed object, and what follows from its labels, its namespace and its owners.
@@ -113,17 +112,10 @@ impl<'a> JobDefaults<'a> {
 
 /// Returns whether a pod names a controller that does not take it for its own.
 fn is_disowned(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>, owner: &OwnerRef) -> bool {
-    let stored = |owner: &OwnerRef| {
-        let view = request.ctx.objects.owner(request.namespace, owner);
-        view.filter(|view| job.row.is_pod() && view.uid == owner.uid)
-    };
     let name = request.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-    let excludes = |view: &OwnerView| !view.pod_identity.includes(&view.uid, name, |key| job.label(key));
-    stored(owner).is_some_and(|view| {
-        let deployment = || match view.pod_identity {
-            PodIdentity::OfDeployment(_) => stored(view.controller.as_ref()?),
-            _ => None,
-        };
-        excludes(&view) || deployment().is_some_and(|view| excludes(&view))
-    })
+    let find = |owner: &OwnerRef| {
+        let view = request.ctx.objects.owner(request.namespace, owner);
+        view.filter(|view| view.uid == owner.uid).map(|view| (view.pod_identity, view.controller))
+    };
+    job.row.is_pod() && is_disowned_pod((name, |key: &str| job.label(key)), owner, find)
 }

@@ -82,7 +82,7 @@ pub use managed_kinds::{ManagedKinds, REPLICA_SET, creates};
 pub use patch::{Action, ActionWrite, Change, FieldChange, JobPatch, PatchBody, Target};
 pub use played_status::{PlayedJob, PlayedState};
 pub use pod_group::{hold_pod, role_hash};
-pub use pod_identity::PodIdentity;
+pub use pod_identity::{PodIdentity, is_disowned_pod};
 pub use pod_member::{GroupMarks, OUT_OF_SYNC, Phase, PodMember, PodState, bound_pod_counts_as_ended_at};
 #[cfg(test)]
 pub(crate) use pod_set_sources::tests as several_sources;

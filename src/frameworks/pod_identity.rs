@@ -86,6 +86,21 @@ impl PodIdentity {
     }
 }
 
+/// Returns whether a pod with a name and labels, of which `label` returns one, names a controller that does not take it for its own, or a
+/// ReplicaSet whose Deployment does not. `find` returns what tells the pods of an object from others, and the controller of the object;
+/// `None` if it is not known.
+pub fn is_disowned_pod<'a>(
+    (name, label): (&str, impl Fn(&str) -> Option<&'a str>),
+    owner: &OwnerRef,
+    find: impl Fn(&OwnerRef) -> Option<(PodIdentity, Option<OwnerRef>)>,
+) -> bool {
+    let excludes = |identity: &PodIdentity, owner: &OwnerRef| !identity.includes(&owner.uid, name, &label);
+    let Some((identity, controller)) = find(owner) else { return false };
+    let deployment = controller.filter(|_| matches!(identity, PodIdentity::OfDeployment(_)));
+    let found = deployment.and_then(|owner| Some((find(&owner)?.0, owner)));
+    excludes(&identity, owner) || found.is_some_and(|(identity, owner)| excludes(&identity, &owner))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,5 +174,38 @@ mod tests {
         let of_user = PodIdentity::of_replica_set(&object, by("Rollout").as_ref());
         assert_eq!(of_user, PodIdentity::Unknown);
         assert_eq!(PodIdentity::of_replica_set(&object, None), PodIdentity::Unknown);
+    }
+    #[test]
+    fn a_pod_of_a_replica_set_is_selected_by_the_deployment_as_well() {
+        let reference = |kind: &str, name: &str| OwnerRef {
+            api_version: "apps/v1".to_owned(),
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            uid: name.to_owned(),
+        };
+        let selector = json!({"spec": {"selector": {"matchLabels": {"a": "b"}}}});
+        let find = |owner: &OwnerRef| match &*owner.name {
+            "deployment" => Some((PodIdentity::of_selector(("apps", "Deployment"), &selector, "d"), None)),
+            "hashed" | "orphan" => {
+                let above = if owner.name == "hashed" { "deployment" } else { "gone" };
+                let identity = PodIdentity::OfDeployment(Arc::from("h"));
+                Some((identity, Some(reference("Deployment", above))))
+            }
+            "unread" => Some((PodIdentity::Unknown, Some(reference("Deployment", "deployment")))),
+            _ => None,
+        };
+        for (owner, pod, expected) in [
+            ("hashed", json!({"pod-template-hash": "h", "a": "b"}), false),
+            ("hashed", json!({"pod-template-hash": "h"}), true),
+            ("hashed", json!({"a": "b"}), true),
+            ("orphan", json!({"pod-template-hash": "h"}), false),
+            ("orphan", json!({"a": "b"}), true),
+            ("unread", json!({}), false),
+            ("gone", json!({}), false),
+        ] {
+            let label = |key: &str| pod.get(key).and_then(Value::as_str);
+            let disowned = is_disowned_pod(("p", label), &reference("ReplicaSet", owner), find);
+            assert_eq!(disowned, expected, "{owner} {pod}");
+        }
     }
 }

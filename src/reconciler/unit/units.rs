@@ -12,8 +12,8 @@ use crate::api::{ObjectKey, OwnerRecord, names};
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{Cache, JobId, Kind};
 use crate::frameworks::{
-    Component, JobKind, JobView, NO_MEMBERS, OwnerRef, PodIdentity, PodMember, Role, Unit, UnitKey,
-    UnitStatus, UnitSummary, framework, own_workload_keys, path_of,
+    Component, JobKind, JobView, NO_MEMBERS, OwnerRef, PodMember, Role, Unit, UnitKey, UnitStatus,
+    UnitSummary, framework, is_disowned_pod, own_workload_keys, path_of,
 };
 use crate::lifecycle::conditions;
 use crate::lifecycle::pod_blocker::{BlockedPods, PodBlocker};
@@ -357,19 +357,13 @@ impl Units<'_> {
         };
         let labels = first.pod.pointer("/metadata/labels");
         let label = |key: &str| labels.and_then(|labels| labels.get(key)?.as_str());
-        let excludes = |uid: &str, identity: &PodIdentity| !identity.includes(uid, &first.key.name, label);
-        let job_excludes =
-            |uid: &str| Some(excludes(uid, &self.cache.job(self.cache.job_id(uid)?)?.options.pod_identity));
-        job_excludes(&owner.uid).unwrap_or_else(|| {
+        is_disowned_pod((&first.key.name, label), owner, |owner| {
+            if let Some(job) = self.cache.job_id(&owner.uid).and_then(|id| self.cache.job(id)) {
+                return Some((job.options.pod_identity.clone(), job.controller.clone()));
+            }
             let id = (Kind::ReplicaSet, ObjectKey::new(&unit.view.key.namespace, &owner.name));
-            let Some(set) = self.cache.link(&id).filter(|entry| *entry.uid == *owner.uid) else {
-                return false;
-            };
-            let deployment = || match set.pod_identity {
-                PodIdentity::OfDeployment(_) => job_excludes(&set.controller.as_ref()?.uid),
-                _ => None,
-            };
-            excludes(&set.uid, &set.pod_identity) || deployment().unwrap_or(false)
+            let set = self.cache.link(&id).filter(|entry| *entry.uid == *owner.uid)?;
+            Some((set.pod_identity.clone(), set.controller.clone()))
         })
     }
 }
