@@ -9,7 +9,7 @@ use crate::api::names::{
 use crate::api::validation::syntax::{invalid_each, parse_int, subdomain};
 use crate::api::validation::{Errors, FieldError, Gate, gated_by, key_path};
 use crate::frameworks::{
-    Elastic, JobUnderReview, Related, Role, TopologyChecks, WebhookHandler, map_text, path_of,
+    Beside, Elastic, JobUnderReview, Related, Role, TopologyChecks, WebhookHandler, map_text, path_of,
 };
 use serde_json::{Map, Value};
 
@@ -76,7 +76,8 @@ pub(super) fn validate_made_pod_sets(
     settings: &AdmissionSettings,
     errors: &mut Errors,
 ) {
-    for set in job.made_pod_sets(related) {
+    let elastic_jobs = settings.gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices);
+    for set in job.made_pod_sets(Beside { related, elastic_jobs }) {
         let annotations = set.annotations.as_object();
         validate_topology(job, (annotations, &set.annotations_path), Some(set.pods), settings, errors);
     }

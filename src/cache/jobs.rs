@@ -6,7 +6,7 @@ use super::related::RelatedObjects;
 use super::{Cache, Kind, OwnerEntry, remove_from_index};
 use crate::api::{ObjectKey, names};
 use crate::frameworks::{
-    JobKind, JobView, RelatedKey, RelatedKind, frameworks, is_longest_workload_name,
+    Beside, JobKind, JobView, RelatedKey, RelatedKind, frameworks, is_longest_workload_name,
     job_name_in_workload_name, own_workload_keys, replica_workload_key,
 };
 use serde_json::Value;
@@ -58,13 +58,6 @@ pub(super) struct JobRecords {
 }
 
 impl JobRecords {
-    /// No jobs; `elastic` says whether they may be elastic.
-    pub(super) fn new(elastic: bool) -> Self {
-        let mut jobs = Self::default();
-        jobs.related.without_elastic_jobs = !elastic;
-        jobs
-    }
-
     pub(super) fn get(&self, id: &JobId) -> Option<&Arc<JobView>> {
         self.views.get(id)
     }
@@ -205,6 +198,11 @@ impl Cache {
         &self.jobs.related
     }
 
+    /// Returns what the pod sets of jobs are made of beside the jobs.
+    pub(crate) const fn beside_jobs(&self) -> Beside<'_> {
+        Beside { related: &self.jobs.related, elastic_jobs: self.gates.elastic_jobs }
+    }
+
     /// Returns the objects that jobs read, to be changed.
     pub(crate) const fn related_mut(&mut self) -> &mut RelatedObjects {
         &mut self.jobs.related
@@ -222,7 +220,7 @@ impl Cache {
     ) -> Result<JobChange, Box<UnreadJob>> {
         let known = self.jobs.get(&(kind, key.clone())).cloned();
         let before = known.as_deref();
-        let decoded = kind.decode_after(&raw, before, &self.jobs.related);
+        let decoded = kind.decode_after(&raw, before, self.beside_jobs());
         let unread = |problem: String| UnreadJob { problem, place: OwnerEntry::of_metadata(&raw) };
         let mut view = decoded.map_err(|error| Box::new(unread(error.to_string())))?;
         if at_start && before.is_none() {

@@ -135,7 +135,7 @@ impl Cache {
             multikueue_clusters: BTreeMap::new(),
             queues: QueueRecords::default(),
             workloads: WorkloadRecords::default(),
-            jobs: JobRecords::new(gates.elastic_jobs),
+            jobs: JobRecords::default(),
             provisioning: ProvisioningRecords::default(),
             nodes: Nodes::default(),
             pods: Pods::default(),

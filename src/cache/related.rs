@@ -14,8 +14,6 @@ pub struct RelatedObjects {
     objects: BTreeMap<RelatedKey, Arc<Value>>,
     /// Kinds whose list is complete.
     listed: BTreeSet<RelatedKind>,
-    /// Whether no job is elastic.
-    pub(super) without_elastic_jobs: bool,
 }
 
 impl RelatedObjects {
@@ -39,7 +37,7 @@ impl RelatedObjects {
     pub(crate) fn in_reviews(&self) -> Self {
         let read = self.objects.iter().filter(|(object, _)| object.kind.in_reviews);
         let objects = read.map(|(key, object)| (key.clone(), Arc::clone(object))).collect();
-        Self { objects, listed: self.listed.clone(), without_elastic_jobs: self.without_elastic_jobs }
+        Self { objects, listed: self.listed.clone() }
     }
 
     pub(super) fn keys(&self, kind: RelatedKind) -> Vec<ObjectKey> {
@@ -55,9 +53,5 @@ impl Related for RelatedObjects {
             None if self.listed.contains(&object.kind) => Found::Missing,
             None => Found::NotYet,
         }
-    }
-
-    fn counts_elastic_jobs(&self) -> bool {
-        !self.without_elastic_jobs
     }
 }

@@ -6,7 +6,7 @@
 use super::JobError;
 use super::hooks::Hooks;
 use super::read::{self, malformed};
-use super::related::{PodSets, Related};
+use super::related::{Beside, PodSets};
 use super::role_shape::RoleShape;
 use super::roles::{PodRole, read_roles};
 use super::row::{
@@ -125,7 +125,7 @@ impl Hooks for AppWrapper {
         &self,
         job: &Value,
         _pod_sets: Vec<Value>,
-        _related: &dyn Related,
+        _beside: Beside<'_>,
     ) -> Result<PodSets, JobError> {
         let sets = wrapped_sets(job)?.into_iter().map(|(name, set)| set.pod_set(&name));
         sets.collect::<Result<_, _>>().map(PodSets::Known)

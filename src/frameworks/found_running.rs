@@ -3,7 +3,7 @@
 //! Invariant: such a job runs on, on the quota that it was given, as long as it asks for what it was found with. A start, or a change
 //! of its size, charges it for all of its pods.
 
-use super::related::{PodSets, Related};
+use super::related::{Beside, PodSets};
 use super::row::Framework;
 use super::template_fingerprint::{TemplateFingerprint, pod_set_fingerprint};
 use super::view::{JobView, PodSetView};
@@ -49,8 +49,8 @@ impl FoundRunning {
 
 impl Framework {
     /// Returns what the pods of a job request, as `cpu: 2, memory: 4Gi`, before defaults that a cluster adds.
-    pub fn requested_text(&self, job: &Value, related: &dyn Related) -> String {
-        match self.pod_sets_with(job, related) {
+    pub fn requested_text(&self, job: &Value, beside: Beside<'_>) -> String {
+        match self.pod_sets_with(job, beside) {
             Ok(PodSets::Known(sets)) => text(&requests(&sets)),
             Ok(PodSets::Await(_)) | Err(_) => String::new(),
         }
@@ -62,7 +62,7 @@ impl Framework {
         job: &Value,
         view: &JobView,
         before: Option<&JobView>,
-        related: &dyn Related,
+        beside: Beside<'_>,
     ) -> Option<Arc<FoundRunning>> {
         if view.suspended || view.pod_sets.is_empty() {
             return None;
@@ -71,7 +71,7 @@ impl Framework {
             return before.related.since_start.found.clone().filter(|found| found.asks_for(&view.pod_sets));
         }
         let former = self.hooks.as_charged_before(job)?;
-        let sets = |job: &Value| match self.pod_sets_with(job, related) {
+        let sets = |job: &Value| match self.pod_sets_with(job, beside) {
             Ok(PodSets::Known(sets)) => Some(sets),
             Ok(PodSets::Await(_)) | Err(_) => None,
         };

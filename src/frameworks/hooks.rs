@@ -3,7 +3,7 @@
 use super::job_under_review::JobUnderReview;
 use super::patch::FieldChange;
 use super::played_status::PlayedState;
-use super::related::{PodSets, Related, RelatedKey};
+use super::related::{Beside, PodSets, Related, RelatedKey};
 use super::row::{Framework, Pointer};
 use super::start_patches::StartPatches;
 use super::view::{JobHold, JobView, PodSetView};
@@ -38,7 +38,7 @@ pub trait Hooks: Debug + Sync {
         &self,
         _job: &Value,
         pod_sets: Vec<Value>,
-        _related: &dyn Related,
+        _beside: Beside<'_>,
     ) -> Result<PodSets, JobError> {
         Ok(PodSets::Known(pod_sets))
     }

@@ -1,7 +1,7 @@
 //! Decoding, starting and stopping the jobs of a row.
 
 use super::patch::{JobPatch, add_at, set_at, template_operations};
-use super::related::{NothingRelated, PodSets, Related};
+use super::related::{Beside, PodSets};
 use super::role_shape::InjectedFields;
 use super::roles::{PodRole, read_roles, without_server_labels};
 use super::row::{Elastic, Framework, PodSetSource, Role};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 impl Framework {
     /// Decodes the raw object.
     pub fn decode(&self, job: &Value) -> Result<JobView, JobError> {
-        self.decode_after(job, None, &NothingRelated)
+        self.decode_after(job, None, Beside::NOTHING)
     }
 
     /// Returns whether two templates differ at most in labels that the API server adds to templates of the kind.
@@ -25,15 +25,16 @@ impl Framework {
             || without_server_labels(self, left.clone()) == without_server_labels(self, right.clone())
     }
 
-    /// Decodes the raw object, given the view of an earlier version, and the objects that it reads. If the spec has not changed
+    /// Decodes the raw object, given the view of an earlier version, and what is beside it. If the spec has not changed
     /// since, data derived from the pod templates is reused.
     pub fn decode_after(
         &self,
         job: &Value,
         before: Option<&JobView>,
-        related: &dyn Related,
+        beside: Beside<'_>,
     ) -> Result<JobView, JobError> {
         let says_pod_sets = matches!(self.role, Role::Suspended | Role::PodsOfOwner);
+        let related = beside.related;
         // What pods that are held back one by one ask for is read from the pods.
         let skipped = self.hooks.skips(job);
         let reads = says_pod_sets && !skipped;
@@ -55,7 +56,7 @@ impl Framework {
         } else if self.flags.completed_pod_sets && reads {
             view.related.reads = self.hooks.related(job)?;
             view.related.outdated_annotation = self.hooks.outdated_annotation(job, related)?;
-            match self.complete_pod_sets(job, &roles, related)? {
+            match self.complete_pod_sets(job, &roles, beside)? {
                 PodSets::Known(sets) => view.pod_sets = self.made_pod_set_views(job, &roles, &sets)?,
                 PodSets::Await(awaited) => view.related.waits_for = Some(awaited),
             }
@@ -70,7 +71,7 @@ impl Framework {
         view.related.since_start = SinceStart {
             found_at_start: before.is_some_and(|before| before.was_running_at_start(&view)),
             marks_lost: before.is_some_and(|before| marks::are_lost(before, &view)),
-            found: self.found_running(job, &view, before.filter(|_| !found_running), related),
+            found: self.found_running(job, &view, before.filter(|_| !found_running), beside),
         };
         view.status = status::read_status(self, job)?;
         if view.deleting && !self.tells_end_of_pods() {
@@ -129,21 +130,21 @@ impl Framework {
     }
 
     /// Returns the entries for `spec.podSets` of its Workload.
-    pub fn pod_sets_with(&self, job: &Value, related: &dyn Related) -> Result<PodSets, JobError> {
+    pub fn pod_sets_with(&self, job: &Value, beside: Beside<'_>) -> Result<PodSets, JobError> {
         if !self.flags.completed_pod_sets {
             return self.pod_sets(job).map(PodSets::Known);
         }
-        self.complete_pod_sets(job, &read_roles(self, job)?, related)
+        self.complete_pod_sets(job, &read_roles(self, job)?, beside)
     }
 
     fn complete_pod_sets(
         &self,
         job: &Value,
         roles: &[PodRole<'_>],
-        related: &dyn Related,
+        beside: Beside<'_>,
     ) -> Result<PodSets, JobError> {
         let own = roles.iter().map(|role| role.pod_set(self)).collect::<Result<_, _>>()?;
-        self.hooks.complete_pod_sets(job, own, related)
+        self.hooks.complete_pod_sets(job, own, beside)
     }
 
     /// Returns the patches, in order, that start the job with the granted counts and template additions.

@@ -8,7 +8,7 @@ use super::count::CountFields;
 use super::hooks::ReviewField;
 use super::pod_set_sources::{RoleFields, RoleName, RoleReader};
 use super::read;
-use super::related::{PodSets, Related};
+use super::related::{Beside, PodSets};
 use super::row::{Count, Elastic, Framework, Pointer, WebhookHandler};
 use super::spark_texts::integer;
 use super::table::framework;
@@ -144,11 +144,11 @@ impl<'a> JobUnderReview<'a> {
     }
 
     /// Returns the pod sets that are made from other objects and whose templates are under review; none while they are not known.
-    pub fn made_pod_sets(&self, related: &dyn Related) -> Vec<MadePodSet> {
+    pub fn made_pod_sets(&self, beside: Beside<'_>) -> Vec<MadePodSet> {
         if !self.row.fields.roles.is_decided_at_start() {
             return Vec::new();
         }
-        let Ok(PodSets::Known(sets)) = self.row.pod_sets_with(self.object, related) else {
+        let Ok(PodSets::Known(sets)) = self.row.pod_sets_with(self.object, beside) else {
             return Vec::new();
         };
         let made = |mut set: Value| {

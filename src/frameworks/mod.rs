@@ -89,7 +89,7 @@ pub(crate) use pod_set_sources::tests as several_sources;
 pub use pod_set_sources::{RoleFields, RoleName, RoleReader};
 pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use read::path_of;
-pub use related::{Awaited, Found, NothingRelated, PodSets, Related, RelatedKey, RelatedKind};
+pub use related::{Awaited, Beside, Found, NothingRelated, PodSets, Related, RelatedKey, RelatedKind};
 pub use role_shape::{DescribedRole, RoleShape};
 pub use row::{
     Active, Between, Count, CreatedKinds, Elastic, Enabled, FailurePolicy, FieldPointers, FinishedRule,

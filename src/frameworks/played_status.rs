@@ -4,7 +4,7 @@
 //! Invariants: after [`Framework::play`] the row reads the state that was played, as far as its rules can tell it from others; playing a
 //! state twice changes nothing, so that a simulation does not follow its own writes for ever.
 
-use super::related::{PodSets, Related};
+use super::related::{Beside, PodSets, Related};
 use super::roles::read_roles;
 use super::row::{Active, Framework, Message, PodSetSource, Pointer, Ready, StatusFields, Test};
 use super::{JobError, read};
@@ -67,7 +67,8 @@ impl Framework {
     /// A field that the row reads has the wrong type.
     pub fn played_job(&self, job: &Value, related: &dyn Related) -> Result<PlayedJob, JobError> {
         let suspended = self.fields.suspend.map(|pointer| read::boolean(job, pointer)).transpose()?;
-        let status = self.decode_after(job, None, related)?.status;
+        // It is the same whatever features are on.
+        let status = self.decode_after(job, None, Beside::of(related))?.status;
         let started = self.fields.start_time.map(|pointer| read::time(job, pointer)).transpose()?;
         Ok(PlayedJob {
             suspended: suspended.flatten().unwrap_or(false),
@@ -220,7 +221,7 @@ impl PlayedStatus<'_> {
 
     /// Returns what the status says of each pod set of a job that is made from other objects.
     fn made_entries(&self) -> Result<Vec<RoleEntry>, JobError> {
-        let PodSets::Known(sets) = self.row.pod_sets_with(self.job, self.related)? else {
+        let PodSets::Known(sets) = self.row.pod_sets_with(self.job, Beside::of(self.related))? else {
             return Ok(Vec::new());
         };
         let entry = |set: &Value| {

@@ -9,7 +9,7 @@ use super::patch::FieldChange;
 use super::ray_additions as additions;
 use super::ray_child as child;
 use super::ray_rules as rules;
-use super::related::{Awaited, Found, PodSets, Related, RelatedKey};
+use super::related::{Awaited, Beside, Found, PodSets, Related, RelatedKey};
 use super::role_shape::RoleShape;
 use super::roles::read_count;
 use super::row::{
@@ -122,10 +122,10 @@ impl Hooks for Ray {
         &self,
         job: &Value,
         mut pod_sets: Vec<Value>,
-        related: &dyn Related,
+        beside: Beside<'_>,
     ) -> Result<PodSets, JobError> {
         additions::complete(self, job, &mut pod_sets)?;
-        let awaited = child::count(self, job, related, &mut pod_sets)?;
+        let awaited = child::count(self, job, beside, &mut pod_sets)?;
         Ok(awaited
             .map_or(PodSets::Known(pod_sets), |object| PodSets::Await(Awaited { object, problem: None })))
     }

@@ -146,7 +146,7 @@ fn default_submitter(cluster: &Value) -> Result<Value, JobError> {
 #[cfg(test)]
 mod tests {
     use super::super::ray::{RAY_CLUSTER, RAY_JOB};
-    use super::super::related::NothingRelated;
+    use super::super::related::Beside;
     use super::super::row::Framework;
     use super::super::{JobPatch, PodSets, pod_set_infos};
     use super::*;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn sets(kind: &Framework, job: &Value) -> Vec<Value> {
-        let PodSets::Known(sets) = kind.pod_sets_with(job, &NothingRelated).unwrap() else { panic!("{job}") };
+        let PodSets::Known(sets) = kind.pod_sets_with(job, Beside::NOTHING).unwrap() else { panic!("{job}") };
         sets
     }
 
@@ -199,7 +199,7 @@ mod tests {
         let head = sets(&RAY_CLUSTER, &object).remove(0);
         assert_eq!(head["template"]["spec"]["containers"][1]["resources"], own);
         object["spec"]["headGroupSpec"]["template"]["spec"]["containers"] = json!([]);
-        assert!(RAY_CLUSTER.pod_sets_with(&object, &NothingRelated).is_err());
+        assert!(RAY_CLUSTER.pod_sets_with(&object, Beside::NOTHING).is_err());
     }
 
     #[test]

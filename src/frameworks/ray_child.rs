@@ -9,7 +9,7 @@
 use super::JobError;
 use super::ray::{HEAD, RAY_CLUSTER, Ray, RayRole, WORKERS, gvk};
 use super::read;
-use super::related::{Found, Related, RelatedKey, RelatedKind};
+use super::related::{Beside, Found, Related, RelatedKey, RelatedKind};
 use super::roles::read_count;
 use super::row::Active;
 use super::view::JobHold;
@@ -91,17 +91,15 @@ fn is_stopped(cluster: &Value) -> bool {
 pub(super) fn count(
     ray: &Ray,
     job: &Value,
-    related: &dyn Related,
+    beside: Beside<'_>,
     pod_sets: &mut [Value],
 ) -> Result<Option<RelatedKey>, JobError> {
     let elastic = read::asks_for_elasticity(job)?;
     let autoscaled = elastic && read::boolean(job, ray.fields.autoscaling)?.unwrap_or(false);
     for (position, child) in read_by(ray, job)?.into_iter().enumerate() {
-        let counted = match related.find(&child) {
+        let counted = match beside.related.find(&child) {
             Found::NotYet => None,
-            Found::Object(cluster) if position > 0 && related.counts_elastic_jobs() => {
-                add_pods(cluster, pod_sets)
-            }
+            Found::Object(cluster) if position > 0 && beside.elastic_jobs => add_pods(cluster, pod_sets),
             Found::Object(cluster) if position == 0 && autoscaled => count_workers(cluster, pod_sets),
             Found::Object(_) | Found::Missing => Some(()),
         };
@@ -258,7 +256,7 @@ mod tests {
     fn elastic_parent_has_the_size_of_its_child() {
         for row in [&RAY_JOB, &RAY_SERVICE] {
             let read = |annotations: Value, name: &str, child: &Child| {
-                row.decode_after(&parent(row, &annotations, name), None, child).unwrap()
+                row.decode_after(&parent(row, &annotations, name), None, Beside::of(child)).unwrap()
             };
             let elastic = || json!({ELASTIC_JOB_ANNOTATION: "true"});
             // An absent number of replicas leaves that of the parent.
@@ -287,7 +285,7 @@ mod tests {
             }
             let mut object = parent(row, &annotations, name);
             object["spec"]["rayClusterConfig"]["suspend"] = json!(true);
-            let view = row.decode_after(&object, None, child).unwrap();
+            let view = row.decode_after(&object, None, Beside::of(child)).unwrap();
             let outdated = view.related.outdated_annotation.map(|(_, generation)| generation);
             (view.options.slice.unwrap().to_string(), outdated)
         };
@@ -302,7 +300,7 @@ mod tests {
         let cluster = json!({"metadata": {"name": "r", "namespace": "ns", "uid": "u", "generation": 3,
             "annotations": {ELASTIC_JOB_ANNOTATION: "true", RAY_CLUSTER_GENERATION_ANNOTATION: "7"}},
             "spec": {"suspend": true, "headGroupSpec": {"template": {"spec": {"containers": []}}}}});
-        let view = RAY_CLUSTER.decode_after(&cluster, None, &grown).unwrap();
+        let view = RAY_CLUSTER.decode_after(&cluster, None, Beside::of(&grown)).unwrap();
         assert_eq!((view.options.slice.as_deref(), view.related), (Some("3"), RelatedView::default()));
     }
 
@@ -312,7 +310,7 @@ mod tests {
         let read = |state: &str, child: &Child| {
             let mut object = parent(&RAY_JOB, &json!({}), "child");
             object["status"]["jobDeploymentStatus"] = json!(state);
-            let view = RAY_JOB.decode_after(&object, None, child).unwrap();
+            let view = RAY_JOB.decode_after(&object, None, Beside::of(child)).unwrap();
             (view.status.hold, view.status.active_pods, view.related.waits_for.is_some())
         };
         let grown = child(&[]);
@@ -329,7 +327,7 @@ mod tests {
         let runs = |cluster: &Child| {
             let mut object = parent(&RAY_SERVICE, &json!({}), "child");
             object["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
-            let view = RAY_SERVICE.decode_after(&object, None, cluster).unwrap();
+            let view = RAY_SERVICE.decode_after(&object, None, Beside::of(cluster)).unwrap();
             assert_eq!(
                 (view.related.reads.len(), view.related.waits_for.is_some()),
                 (1, false),

@@ -50,10 +50,26 @@ pub enum Found<'a> {
 pub trait Related: Debug {
     /// Looks an object up.
     fn find(&self, object: &RelatedKey) -> Found<'_>;
+}
 
-    /// Returns whether jobs may be elastic.
-    fn counts_elastic_jobs(&self) -> bool {
-        true
+/// What the pod sets of a job are made of beside the job itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside<'a> {
+    /// The objects that it reads.
+    pub related: &'a dyn Related,
+    /// Whether jobs may be elastic, as a feature gate says.
+    pub elastic_jobs: bool,
+}
+
+impl Beside<'static> {
+    /// For jobs that are made of themselves alone.
+    pub const NOTHING: Self = Self::of(&NothingRelated);
+}
+
+impl<'a> Beside<'a> {
+    /// Returns these objects, with all features on.
+    pub const fn of(related: &'a dyn Related) -> Self {
+        Self { related, elastic_jobs: true }
     }
 }
 

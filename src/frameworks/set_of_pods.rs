@@ -50,7 +50,7 @@ impl UnitRules for SetsOfPods {
     fn pod_sets(&self, unit: &Unit<'_>, sources: Sources<'_>) -> Result<Vec<Value>, ComposeError> {
         let object =
             sources.owner.ok_or_else(|| read::malformed("/spec", "the owner of the pods is missing"))?;
-        let mut sets = unit.kind.pod_sets_with(object, sources.related)?.known()?;
+        let mut sets = unit.kind.pod_sets_with(object, sources.beside)?.known()?;
         for template in sets.iter_mut().filter_map(|set| set.get_mut("template")?.as_object_mut()) {
             match unit.kind.flags.pod_grouping {
                 PodGrouping::Together => drop(template.shift_remove("metadata")),

@@ -57,7 +57,7 @@ impl UnitRules for SuspendedJobs {
     }
 
     fn pod_sets(&self, unit: &Unit<'_>, sources: Sources<'_>) -> Result<Vec<Value>, ComposeError> {
-        let mut pod_sets = unit.kind.pod_sets_with(stored(sources)?, sources.related)?.known()?;
+        let mut pod_sets = unit.kind.pod_sets_with(stored(sources)?, sources.beside)?.known()?;
         check_number_and_names(&pod_sets)?;
         // Whether fewer pods may be admitted depends on a setting, which the view follows.
         let views = unit.owner.map(|view| view.pod_sets.as_slice()).unwrap_or_default();

@@ -11,7 +11,7 @@ use super::jobset::{self, complete_counts};
 use super::patch::FieldChange;
 use super::played_status::PlayedState;
 use super::read::{self, malformed};
-use super::related::{Awaited, Found, PodSets, Related, RelatedKey, RelatedKind};
+use super::related::{Awaited, Beside, Found, PodSets, RelatedKey, RelatedKind};
 use super::role_shape::{InjectedFields, RoleShape};
 use super::row::{
     Active, CreatedKinds, Enabled, FieldPointers, FinishedRule, Flags, Framework, ManagedBy, Message,
@@ -102,10 +102,10 @@ impl Hooks for TrainJob {
         &self,
         job: &Value,
         _pod_sets: Vec<Value>,
-        related: &dyn Related,
+        beside: Beside<'_>,
     ) -> Result<PodSets, JobError> {
         let object = runtime_of(job)?;
-        let problem = match related.find(&object) {
+        let problem = match beside.related.find(&object) {
             Found::NotYet => None,
             Found::Missing => Some("does not exist".to_owned()),
             Found::Object(runtime) => match job_set(job, runtime).and_then(|job_set| pod_sets_of(&job_set)) {
@@ -240,7 +240,7 @@ fn missing_below(job: &Value, entry: &str) -> Option<(String, Value)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{JobPatch, JobView, PodSetInfo, TemplateInfo, pod_set_infos};
+    use super::super::{JobPatch, JobView, PodSetInfo, Related, TemplateInfo, pod_set_infos};
     use super::*;
 
     /// A cluster with one runtime, or with none.
@@ -272,11 +272,13 @@ mod tests {
     }
 
     fn view(job: &Value, before: Option<&JobView>, cluster: &Cluster) -> JobView {
-        ROW.decode_after(job, before, cluster).unwrap()
+        ROW.decode_after(job, before, Beside::of(cluster)).unwrap()
     }
 
     fn grants(job: &Value, cluster: &Cluster) -> Vec<PodSetInfo> {
-        let PodSets::Known(sets) = ROW.pod_sets_with(job, cluster).unwrap() else { panic!("{job}") };
+        let PodSets::Known(sets) = ROW.pod_sets_with(job, Beside::of(cluster)).unwrap() else {
+            panic!("{job}")
+        };
         let mut infos = pod_set_infos(&sets).unwrap();
         for info in &mut infos {
             let mut added = TemplateInfo::default();
@@ -388,7 +390,7 @@ mod tests {
         );
         let mut foreign = job();
         foreign["spec"]["runtimeRef"]["apiGroup"] = json!("example.com");
-        let error = ROW.decode_after(&foreign, None, &cluster("1")).unwrap_err().to_string();
+        let error = ROW.decode_after(&foreign, None, Beside::of(&cluster("1"))).unwrap_err().to_string();
         let wanted =
             "spec.runtimeRef: names a kind of runtime that is not supported: TrainingRuntime.example.com";
         assert_eq!(error, wanted);

@@ -8,7 +8,7 @@ use super::JobError;
 use super::job_kind::JobKind;
 use super::patch::Action;
 use super::pod_member::PodMember;
-use super::related::{Awaited, PodSets, Related};
+use super::related::{Awaited, Beside, PodSets};
 use super::unit_summary::UnitSummary;
 use super::view::{Finished, JobView, PodSetInfo};
 use super::workload::{MAX_POD_SET_NAME, MAX_POD_SETS, WorkloadRequest};
@@ -95,8 +95,8 @@ impl<'a> Unit<'a> {
 pub struct Sources<'a> {
     /// The owner of the unit; `None` only for a unit without one.
     pub owner: Option<&'a Value>,
-    /// The objects beside it.
-    pub related: &'a dyn Related,
+    /// What is beside it.
+    pub beside: Beside<'a>,
 }
 
 /// Why and how a unit stops.

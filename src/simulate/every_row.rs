@@ -7,8 +7,8 @@ use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::{
-    Between, Count, Found, Framework, JobKind, PlayedJob, PlayedState, PodSetSource, Related, RelatedKey,
-    RoleShape, frameworks,
+    Beside, Between, Count, Found, Framework, JobKind, PlayedJob, PlayedState, PodSetSource, Related,
+    RelatedKey, RoleShape, frameworks,
 };
 use crate::lifecycle::pods_ready::PodsReadyLimits;
 use crate::reconciler::CoreSettings;
@@ -165,7 +165,7 @@ fn the_row_reads_what_is_played() {
             assert!(row.played_job(&ended, &RUNTIME).unwrap().finished, "{kind}: {ended}");
             if row.reads_pod_sets() {
                 let result = row
-                    .decode_after(&ended, None, &RUNTIME)
+                    .decode_after(&ended, None, Beside::of(&RUNTIME))
                     .unwrap()
                     .status
                     .finished

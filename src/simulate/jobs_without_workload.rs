@@ -51,9 +51,9 @@ impl Simulation {
     }
 
     fn add_without_workload(&self, found: &mut JobsWithoutWorkload, row: JobKind, job: &Value) {
-        let related = self.harness.core.units().cache.related();
-        let Ok(view) = row.decode_after(job, None, related) else {
-            if !row.played_job(job, related).is_ok_and(|state| state.finished) {
+        let beside = self.harness.core.units().cache.beside_jobs();
+        let Ok(view) = row.decode_after(job, None, beside) else {
+            if !row.played_job(job, beside.related).is_ok_and(|state| state.finished) {
                 found.unqueued.push(describe(job));
             }
             return;

@@ -9,7 +9,7 @@ use crate::job_samples::{RelatedSamples, submitted};
 use crate::job_server::JobServer;
 use serde_json::{Map, Value, json};
 use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, PodGrouping, PodSets, Role, framework, frameworks};
+use sluice::frameworks::{Beside, Framework, JobKind, PodGrouping, PodSets, Role, framework, frameworks};
 
 /// Maximum number of writes that an object costs.
 const MAX_WRITES: usize = 60;
@@ -376,7 +376,7 @@ fn templates_and_roles_change_while_the_job_runs() {
             });
             assert!(server.writes - before <= MAX_WRITES, "{case}: {} writes", server.writes - before);
             let job = server.get(kind_of(row), &name).unwrap().clone();
-            let wanted = row.pod_sets_with(&job, &RelatedSamples);
+            let wanted = row.pod_sets_with(&job, Beside::of(&RelatedSamples));
             match (wanted, outcome(&server, row, &name)) {
                 (Ok(PodSets::Known(wanted)), Outcome::Runs) => {
                     let workload = server.get(Kind::Workload, &server.workload_name()).unwrap();
@@ -409,7 +409,7 @@ fn wrong_topology_annotation_is_named_by_its_whole_path() {
         let (parent, field) = metadata.rsplit_once('/').unwrap();
         let parent = job.pointer_mut(parent).unwrap();
         parent[field]["annotations"] = json!({"kueue.x-k8s.io/podset-unconstrained-topology": "yes"});
-        let error = row.decode_after(&job, None, &RelatedSamples).unwrap_err().to_string();
+        let error = row.decode_after(&job, None, Beside::of(&RelatedSamples)).unwrap_err().to_string();
         let place = metadata.trim_start_matches('/').replace("/0", "[0]").replace('/', ".");
         let wanted =
             format!("{place}.annotations[kueue.x-k8s.io/podset-unconstrained-topology]: must be a boolean");

@@ -7,8 +7,9 @@ use proptest::sample::Index;
 use serde_json::{Value, json};
 use sluice::api::validation::Gates;
 use sluice::frameworks::{
-    Elastic, Framework, JobError, JobPatch, JobView, PatchBody, PlayedState, PodSetView, PodSets, Priority,
-    Role, TemplateInfo, WorkloadRequest, frameworks, pod_set_fingerprint, pod_set_infos, workload_body,
+    Beside, Elastic, Framework, JobError, JobPatch, JobView, PatchBody, PlayedState, PodSetView, PodSets,
+    Priority, Role, TemplateInfo, WorkloadRequest, frameworks, pod_set_fingerprint, pod_set_infos,
+    workload_body,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -104,7 +105,7 @@ fn merge_patch(target: &mut Value, patch: &Value) {
 
 /// Returns the pod sets of a job for its Workload.
 fn made_pod_sets(kind: &Framework, job: &Value) -> Result<Vec<Value>, JobError> {
-    match kind.pod_sets_with(job, &RelatedSamples)? {
+    match kind.pod_sets_with(job, Beside::of(&RelatedSamples))? {
         PodSets::Known(sets) => Ok(sets),
         PodSets::Await(awaited) => {
             Err(JobError::Malformed { path: String::new(), problem: awaited.to_string() })
@@ -392,7 +393,7 @@ fn incremental_decode_equals_full_decode() {
         job["metadata"]["resourceVersion"] = json!("8");
         job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = json!("3");
         assert_eq!(
-            kind.decode_after(&job, Some(&before), &RelatedSamples).unwrap(),
+            kind.decode_after(&job, Some(&before), Beside::of(&RelatedSamples)).unwrap(),
             decode(kind, &job).unwrap()
         );
         match first_template(kind, &job) {
@@ -403,7 +404,7 @@ fn incremental_decode_equals_full_decode() {
             None => job["spec"]["driver"]["coreRequest"] = json!("750m"),
         }
         job["metadata"]["generation"] = json!(2);
-        let edited = kind.decode_after(&job, Some(&before), &RelatedSamples).unwrap();
+        let edited = kind.decode_after(&job, Some(&before), Beside::of(&RelatedSamples)).unwrap();
         assert_eq!(edited, decode(kind, &job).unwrap());
         let sets = |view: &JobView| -> Vec<_> {
             view.pod_sets.iter().map(|set| (set.count, set.fingerprint)).collect()

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use sluice::api::validation::Gates;
 use sluice::cache::Kind;
-use sluice::frameworks::{Found, Framework, JobError, JobView, Related, RelatedKey, Role, frameworks};
+use sluice::frameworks::{
+    Beside, Found, Framework, JobError, JobView, Related, RelatedKey, Role, frameworks,
+};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -55,7 +57,7 @@ impl Related for RelatedSamples {
 
 /// Decodes a sample, or a job that was made of it.
 pub(crate) fn decode(kind: &Framework, job: &Value) -> Result<JobView, JobError> {
-    kind.decode_after(job, None, &RelatedSamples)
+    kind.decode_after(job, None, Beside::of(&RelatedSamples))
 }
 
 /// Returns the sample of a kind as a server would return it, in another namespace and queue.

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::frameworks::{
-    Awaited, Flags, Found, Framework, Gvk, Hooks, JobError, JobKind, PodSets, Related, RelatedKey,
-    RelatedKind,
+    Awaited, Beside, Flags, Found, Framework, Gvk, Hooks, JobError, JobKind, PodSets, RelatedKey, RelatedKind,
 };
 use sluice::reconciler::{CoreSettings, Delta, Effect, Verb};
 use std::collections::BTreeSet;
@@ -57,10 +56,10 @@ impl Hooks for SizeHooks {
         &self,
         run: &Value,
         mut pod_sets: Vec<Value>,
-        related: &dyn Related,
+        beside: Beside<'_>,
     ) -> Result<PodSets, JobError> {
         let name = size_of(run);
-        let Found::Object(size) = related.find(&name) else {
+        let Found::Object(size) = beside.related.find(&name) else {
             return Ok(PodSets::Await(Awaited { object: name, problem: None }));
         };
         pod_sets[0]["count"] = size["pods"].clone();

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use kube::api::PropagationPolicy;
 use serde_json::{Map, Value, json};
-use sluice::frameworks::{Framework, PlayedState, Role, frameworks};
+use sluice::frameworks::{Beside, Framework, PlayedState, Role, frameworks};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, expect_condition, text};
 use sluice_e2e::samples::RelatedSamples;
@@ -292,7 +292,7 @@ impl PlayedKind {
             expect_condition(&workload(fixture, &uid).await?, "Admitted", "True", "Admitted")?;
             let object = self.get(fixture).await?;
             ensure!(!self.row.played_job(&object, &self.related)?.suspended, "it is suspended");
-            let pod_sets = self.row.decode_after(&object, None, &self.related)?.pod_sets;
+            let pod_sets = self.row.decode_after(&object, None, Beside::of(&self.related))?.pod_sets;
             ensure!(!pod_sets.is_empty(), "it has no pod sets");
             for set in pod_sets {
                 let label = set.start_from().node_selector.get(NODE_LABEL);

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::mapping::{Mapping, Target};
 use crate::api::names;
 use crate::frameworks::{
-    Component, JobKind, MissingClass, NothingRelated, PodMember, Priority, PriorityLookup, Sources, Unit,
+    Beside, Component, JobKind, MissingClass, PodMember, Priority, PriorityLookup, Sources, Unit,
     UnitSummary, WorkloadRequest,
 };
 use crate::lifecycle::conditions::to_api_time;
@@ -204,7 +204,7 @@ fn workload(
     let summary = UnitSummary::of(members.iter().map(|member| &**member));
     let kind = JobKind::POD;
     let unit = Unit { kind, component: Component::Object, owner: None, members: &members, summary: &summary };
-    let sources = Sources { owner: None, related: &NothingRelated };
+    let sources = Sources { owner: None, beside: Beside::NOTHING };
     let rules = kind.unit_rules().ok_or("pods have no rules")?;
     let view = rules.view(&unit).map_err(|error| error.to_string())?;
     let pod_sets = rules.pod_sets(&unit, sources).map_err(|error| error.to_string())?;

@@ -1,6 +1,6 @@
 //! What an AppWrapper is charged for, how its start and stop are written, and which field an error names.
 
-use super::super::related::NothingRelated;
+use super::super::related::Beside;
 use super::super::{JobPatch, PodSetInfo, TemplateInfo, pod_set_infos};
 use super::*;
 use crate::resources::{default_requests, pod_quantities};
@@ -16,7 +16,7 @@ fn wrapper(components: &Value) -> Value {
 }
 
 fn sets(job: &Value) -> Result<Vec<Value>, JobError> {
-    let PodSets::Known(sets) = ROW.pod_sets_with(job, &NothingRelated)? else { panic!("{job}") };
+    let PodSets::Known(sets) = ROW.pod_sets_with(job, Beside::NOTHING)? else { panic!("{job}") };
     Ok(sets)
 }
 

@@ -12,8 +12,8 @@ use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Action, ActionWrite, Change, Claim, Found, JobKind, JobView, OwnerRef, PodSetSize, Related, SizedChild,
-    Target, UnitKey, framework, groups_of, has_room,
+    Action, ActionWrite, Change, Claim, Found, JobKind, JobView, OwnerRef, PodSetSize, SizedChild, Target,
+    UnitKey, framework, groups_of, has_room,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::messages::EventType;
@@ -157,13 +157,14 @@ impl UnitStep<'_> {
 
     /// Says on an elastic job that its second child waits for the quota with which the job is to grow.
     pub(super) fn report_next_child(&mut self, unit: &LoadedUnit<'_>) {
-        let related = self.units.cache.related();
+        let beside = self.units.cache.beside_jobs();
         let Some(next) = unit.view.related.reads.get(1) else { return };
         let kind = next.kind.gvk;
-        let (Found::Object(child), Some(row)) = (related.find(next), framework(kind.group, kind.kind)) else {
+        let (Found::Object(child), Some(row)) = (beside.related.find(next), framework(kind.group, kind.kind))
+        else {
             return;
         };
-        let requests = row.requested_text(child, related);
+        let requests = row.requested_text(child, beside);
         let text = format!(
             "{} {} waits for quota beside what runs; it requests: {requests}",
             kind.kind, next.key.name
@@ -184,7 +185,7 @@ impl UnitStep<'_> {
         }
         let Some(sources) = self.sources(unit) else { return };
         let Some(job) = sources.owner else { return };
-        let requests = unit.key.kind.requested_text(job, sources.related);
+        let requests = unit.key.kind.requested_text(job, sources.beside);
         self.warnings.record(subject.0, subject.1, &text);
         let (kind, note) = (Kind::of_job(kind), format!("{text}: {requests}"));
         self.writes.emit(event((kind, &above.key, &above.uid), EventType::Warning, reason, &note));

@@ -190,14 +190,14 @@ impl<'a> UnitStep<'a> {
     /// Returns the stored objects from which pod sets are made, if they came with the current deltas. Otherwise requests a
     /// read, after which the unit gets another step.
     pub(super) fn sources(&mut self, unit: &LoadedUnit<'_>) -> Option<Sources<'a>> {
-        let related = self.units.cache.related();
-        let Some(owner) = unit.owner else { return Some(Sources { owner: None, related }) };
+        let beside = self.units.cache.beside_jobs();
+        let Some(owner) = unit.owner else { return Some(Sources { owner: None, beside }) };
         let kind = Kind::of_job(unit.key.kind);
         let stored = self.units.cache.raw_object(kind, &owner.key);
         if stored.is_none() {
             self.writes.emit(Effect::Refetch { kind, key: owner.key.clone() });
         }
-        stored.map(|stored| Sources { owner: Some(stored), related })
+        stored.map(|stored| Sources { owner: Some(stored), beside })
     }
 
     /// Emits a warning for a Job that should be in the default queue but was created while no webhook answered. The Job

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::api::validation::Gates;
 use sluice::frameworks::{
-    Action, ActionWrite, Change, Component, FieldChange, JobKind, NothingRelated, PatchBody, PodMember,
-    PodSetCount, Priority, Readiness, Sources, Stop, StopScope, Target, Unit, UnitRules, UnitSummary,
-    WorkloadRequest, hold_pod,
+    Action, ActionWrite, Beside, Change, Component, FieldChange, JobKind, PatchBody, PodMember, PodSetCount,
+    Priority, Readiness, Sources, Stop, StopScope, Target, Unit, UnitRules, UnitSummary, WorkloadRequest,
+    hold_pod,
 };
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ pub(super) fn unit<'a>(members: &'a [Arc<PodMember>], summary: &'a UnitSummary) 
 
 /// Returns the sources of pods, which are made of themselves.
 pub(super) fn sources() -> Sources<'static> {
-    Sources { owner: None, related: &NothingRelated }
+    Sources { owner: None, beside: Beside::NOTHING }
 }
 
 pub(super) fn summary_of(members: &[Arc<PodMember>]) -> UnitSummary {
