@@ -12,7 +12,7 @@ use super::read;
 use super::related::{Beside, Found, Related, RelatedKey, RelatedKind};
 use super::roles::read_count;
 use super::row::Active;
-use super::view::JobHold;
+use super::view::{JobHold, RelatedView};
 use crate::api::ObjectKey;
 use crate::api::names::{RAY_CLUSTER_GENERATION_ANNOTATION, RAY_CLUSTER_HASH_ANNOTATION};
 use serde_json::{Value, json};
@@ -61,6 +61,13 @@ pub(super) fn named_by(ray: &Ray, job: &Value) -> Result<Vec<RelatedKey>, JobErr
     }
     children.dedup();
     Ok(children)
+}
+
+impl RelatedView {
+    /// Returns the child that is to replace the one that serves; `None` while none serves, or none replaces it.
+    pub fn next_child(&self) -> Option<&RelatedKey> {
+        self.reads.get(1).filter(|object| object.kind == CLUSTERS)
+    }
 }
 
 /// Returns whether a job has children, of which each one is suspended and has no pods, or is gone. A status that is written when none
@@ -197,7 +204,7 @@ pub(super) fn outdated_annotation(
 mod tests {
     use super::super::ray::{RAY_JOB, RAY_SERVICE};
     use super::super::row::Framework;
-    use super::super::view::{JobView, RelatedView};
+    use super::super::view::JobView;
     use super::*;
     use crate::api::names::ELASTIC_JOB_ANNOTATION;
 
@@ -347,6 +354,18 @@ mod tests {
             assert!(runs(&cluster(true, ends.clone())), "{ends}");
         }
         assert!(runs(&Child::Missing) && runs(&Child::NotListed), "as the status says it");
+    }
+
+    #[test]
+    fn next_child_is_to_replace_the_one_that_serves() {
+        for (serving, pending, expected) in
+            [("a", "b", Some("b")), ("a", "a", None), ("a", "", None), ("", "b", None)]
+        {
+            let mut object = parent(&RAY_SERVICE, &json!({}), serving);
+            object["status"]["pendingServiceStatus"] = json!({"rayClusterName": pending});
+            let related = RAY_SERVICE.decode(&object).unwrap().related;
+            assert_eq!(related.next_child().map(|child| &*child.key.name), expected, "{serving} {pending}");
+        }
     }
 
     /// The finalizer of KubeRay stays until Redis is clean; that of a deletion in the foreground waits for the Workload itself.

@@ -158,7 +158,7 @@ impl UnitStep<'_> {
     /// Says on an elastic job that its second child waits for the quota with which the job is to grow.
     pub(super) fn report_next_child(&mut self, unit: &LoadedUnit<'_>) {
         let beside = self.units.cache.beside_jobs();
-        let Some(next) = unit.view.related.reads.get(1) else { return };
+        let Some(next) = unit.view.related.next_child() else { return };
         let kind = next.kind.gvk;
         let (Found::Object(child), Some(row)) = (beside.related.find(next), framework(kind.group, kind.kind))
         else {
