@@ -32,6 +32,8 @@ struct UnitPod {
 pub(super) struct UnitPods {
     by_key: BTreeMap<ObjectKey, UnitPod>,
     members: BTreeMap<UnitKey, BTreeSet<ObjectKey>>,
+    /// Pod groups by their key without the hash at its end, as Workloads have it.
+    groups_by_name: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     summaries: BTreeMap<UnitKey, UnitSummary>,
     /// Pods by the UID of their controller.
     by_controller: BTreeMap<String, BTreeSet<ObjectKey>>,
@@ -57,19 +59,39 @@ impl UnitPods {
         }
         if !self.members.contains_key(&unit) {
             self.summaries.remove(&unit);
+            if let Some(name) = group_name(&unit) {
+                remove_from_index(&mut self.groups_by_name, &name, &unit.key);
+            }
         } else if let Some(summary) = self.summaries.get_mut(&unit) {
             summary.remove(&member);
         }
     }
 
     fn insert(&mut self, key: ObjectKey, pod: UnitPod) {
-        self.members.entry(pod.unit.clone()).or_default().insert(key.clone());
+        let members = self.members.entry(pod.unit.clone()).or_default();
+        if members.is_empty()
+            && let Some(name) = group_name(&pod.unit)
+        {
+            self.groups_by_name.entry(name).or_default().insert(pod.unit.key.clone());
+        }
+        members.insert(key.clone());
         if let Some(controller) = pod.member.controller_uid() {
             self.by_controller.entry(controller.to_owned()).or_default().insert(key.clone());
         }
         self.summaries.entry(pod.unit.clone()).or_default().add(&pod.member);
         self.by_key.insert(key, pod);
     }
+}
+
+/// Returns the key of a pod group without the hash at its end.
+fn group_name(unit: &UnitKey) -> Option<ObjectKey> {
+    if unit.is_pod_group() { without_hash(&unit.key) } else { None }
+}
+
+/// Returns the key of a Workload without the hash at its end; `None` if its name may be truncated, or has none.
+fn without_hash(key: &ObjectKey) -> Option<ObjectKey> {
+    let name = Arc::from(workload_name_without_hash(&key.name)?);
+    Some(ObjectKey { namespace: key.namespace.clone(), name })
 }
 
 /// Returns the unit of a member.
@@ -164,25 +186,11 @@ impl Cache {
         self.pods.units.members.keys()
     }
 
-    /// Returns the pod groups with the name of a Workload but for its hash, in order: those of Workloads that were made for objects of the
-    /// same kind and name.
-    pub(crate) fn groups_named_like<'a>(
-        &'a self,
-        workload: &'a ObjectKey,
-    ) -> impl Iterator<Item = &'a UnitKey> {
-        let start = workload_name_without_hash(&workload.name);
-        let from = start.map(|start| UnitKey::of_pod_group(ObjectKey::new(&workload.namespace, start)));
-        let after = from.and_then(|from| Some((self.pods.units.members.range(from..), start?)));
-        after.into_iter().flat_map(move |(units, start)| {
-            let begins = move |unit: &&UnitKey| {
-                let pods = unit.kind == JobKind::POD && unit.key.namespace == workload.namespace;
-                pods && unit.key.name.starts_with(start)
-            };
-            let is_like = move |unit: &&UnitKey| {
-                unit.is_pod_group() && workload_name_without_hash(&unit.key.name) == Some(start)
-            };
-            units.map(|(unit, _)| unit).take_while(begins).filter(is_like)
-        })
+    /// Returns the keys of the pod groups with the name of a Workload but for its hash, in order: those of Workloads that were made for
+    /// objects of the same kind and name.
+    pub(crate) fn groups_named_like(&self, workload: &ObjectKey) -> impl Iterator<Item = &ObjectKey> {
+        let name = without_hash(workload);
+        name.and_then(|name| self.pods.units.groups_by_name.get(&name)).into_iter().flatten()
     }
 
     /// Returns the units with a member that names this WorkloadPriorityClass.
@@ -229,5 +237,53 @@ impl Cache {
                 uid.map_or_else(Vec::new, |uid| self.workloads_owned_by(uid).to_vec())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::DecodeGates;
+    use crate::resources::transform::Transform;
+    use serde_json::json;
+
+    /// The names of the groups may begin alike in any number: only those with one more hash are looked at.
+    #[test]
+    fn groups_are_found_by_their_name_without_hash() {
+        let gates = DecodeGates {
+            admission_gated_by: true,
+            priority_boost: false,
+            elastic_jobs: true,
+            partial_admission: true,
+            identifier_annotations: true,
+            pod_units: true,
+        };
+        let mut cache = Cache::new(gates, Transform::default());
+        let workload = ObjectKey::new("ns", "statefulset-web-00000");
+        let found = |cache: &Cache| -> Vec<String> {
+            cache.groups_named_like(&workload).map(|group| group.name.to_string()).collect()
+        };
+        let (first, second) = ("statefulset-web-aaaaa", "statefulset-web-bbbbb");
+        for (namespace, pod, group) in [
+            ("ns", "a-0", first),
+            ("ns", "a-1", first),
+            ("ns", "b", second),
+            ("ns", "c", "statefulset-web-1-ccccc"),
+            ("ns", "d", "statefulset-web1-ddddd"),
+            ("other", "e", "statefulset-web-eeeee"),
+            ("ns", first, ""),
+        ] {
+            let object = json!({"metadata": {"name": pod, "namespace": namespace, "uid": pod,
+                "labels": {"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/pod-group-name": group},
+                "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"}}});
+            cache.ingest_unit_pod(&ObjectKey::new(namespace, pod), &object).unwrap();
+        }
+        assert_eq!(found(&cache), [first, second]);
+        // A single pod has the name of a group.
+        cache.remove_unit_pod(&ObjectKey::new("ns", first));
+        cache.remove_unit_pod(&ObjectKey::new("ns", "a-0"));
+        assert_eq!(found(&cache), [first, second]);
+        cache.remove_unit_pod(&ObjectKey::new("ns", "a-1"));
+        assert_eq!(found(&cache), [second]);
     }
 }

@@ -25,20 +25,19 @@ impl<'a> Units<'a> {
         }
         self.taken_over(set, own).or_else(|| {
             let groups = self.cache.groups_named_like(own);
-            groups
-                .filter_map(|group| self.cache.workload(&group.key))
-                .find(|record| self.is_left(set, record))
+            groups.filter_map(|group| self.cache.workload(group)).find(|record| self.is_left(set, record))
         })
     }
 
     /// Returns the Workload of an earlier object that an object owns by now.
     fn taken_over(self, set: &JobView, own: &ObjectKey) -> Option<&'a Arc<WorkloadRecord>> {
         let start = workload_name_without_hash(&own.name)?;
-        // They are in order, and those of replicas may be many.
+        let with_hyphen = own.name.get(..=start.len())?;
+        // They are in order, and those of replicas may be many: all numbers that begin with this one come later.
         let owned = self.cache.workloads_owned_by(&set.uid);
-        let first = (&*own.namespace, start);
+        let first = (&*own.namespace, with_hyphen);
         let from = owned.partition_point(|key| (&*key.namespace, &*key.name) < first);
-        let begins = |key: &&ObjectKey| key.namespace == own.namespace && key.name.starts_with(start);
+        let begins = |key: &&ObjectKey| key.namespace == own.namespace && key.name.starts_with(with_hyphen);
         let is_other =
             |key: &&ObjectKey| key.name != own.name && workload_name_without_hash(&key.name) == Some(start);
         let others = owned.iter().skip(from).take_while(begins).filter(is_other);
