@@ -14,7 +14,7 @@ use crate::api::selector::matches;
 use crate::api::validation::{Errors, FieldError};
 use crate::frameworks::{
     Claim, Elastic, ExcessGroup, JobUnderReview, PodSetRequests, PodSetSize, PodSetUnderReview, Searched,
-    SizedChild, excess_of_pod, first_excess_group, first_excess_group_in_job, framework, has_room, left_by,
+    SizedChild, excess_of_pod, framework, has_room, left_by,
 };
 use crate::resources::{Requests, format_quantity};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(super) fn check(
         check_requests(job, &raised_requests(job, old), &above, errors);
     }
     let left = left_by(siblings.get(..own.unwrap_or(0)).unwrap_or_default(), &above.pod_sets);
-    let Some(excess) = first_excess_group(&groups, &left) else { return };
+    let Some(excess) = job.row.excess_group(&groups, &left) else { return };
     let pods = |job: &JobUnderReview<'_>| job.pod_sets.get(excess.index).map_or(0, |set| set.pods);
     if old.is_some_and(|old| !old.suspended && old.groups().len() == groups.len() && pods(job) <= pods(old)) {
         return;
@@ -82,7 +82,7 @@ fn check_growth(
         return;
     }
     let Some(above) = job_above(request, job) else { return };
-    let excess = first_excess_group_in_job(job.groups(), &above.pod_sets);
+    let excess = job.row.excess_group(&job.groups(), &above.pod_sets);
     if let Some(excess) = excess.filter(|excess| grown.get(excess.index) == Some(&true)) {
         errors.push(excess_error(job, &above.owner, &excess));
     }
@@ -111,10 +111,9 @@ fn check_requests(
     above: &JobAbove,
     errors: &mut Errors,
 ) {
-    let sized_apart = job.row.hooks.is_sized_apart_from_owner();
     for ((set, group), requests) in job.pod_sets.iter().zip(job.groups()).zip(raised) {
         let Some(requests) = requests.as_ref().filter(|_| set.pods > 0) else { continue };
-        let excess = excess_of_pod(group.pod_set_above(sized_apart), requests, &above.requests);
+        let excess = excess_of_pod(job.row.pod_set_above(&group), requests, &above.requests);
         let Some((resource, has, asked)) = excess else { continue };
         let text = |amount| format_quantity(resource, amount);
         let OwnerRef { kind, name, .. } = &above.owner;

@@ -111,15 +111,21 @@ impl ChildGroup {
     fn pod_set(&self) -> Option<&str> {
         self.label.as_deref().or(self.name.as_deref())
     }
-
-    /// Returns the name of the pod set that it is in, if that is known: the own name of a group is that of one only in an object that
-    /// has a size of its own (`sized_apart`).
-    pub fn pod_set_above(&self, sized_apart: bool) -> Option<&str> {
-        if sized_apart { self.pod_set() } else { self.label.as_deref() }
-    }
 }
 
 impl Framework {
+    /// Returns the pod set of the job above that a group of an object of the kind is in, if that is known: the own name of a group is
+    /// that of one only in an object that has a size of its own.
+    pub fn pod_set_above<'g>(&self, group: &'g ChildGroup) -> Option<&'g str> {
+        if self.hooks.is_sized_apart_from_owner() { group.pod_set() } else { group.label.as_deref() }
+    }
+
+    /// Returns the first group of an object of the kind that has more pods than the job above is charged for.
+    pub fn excess_group(&self, groups: &[ChildGroup], above: &[PodSetSize]) -> Option<ExcessGroup> {
+        let apart = self.hooks.is_sized_apart_from_owner();
+        if apart { first_excess_group(groups, above) } else { first_excess_group_in_job(groups, above) }
+    }
+
     /// Returns whether its controller makes jobs, which could be made larger than its own pod sets.
     pub fn makes_jobs(&self) -> bool {
         frameworks()
@@ -202,7 +208,7 @@ pub struct ExcessGroup {
 
 /// Returns the first group that has more pods than its pod set of the job above has left for it. Nothing is known of groups of
 /// which none belongs to a pod set: the job has not made them.
-pub fn first_excess_group(groups: &[ChildGroup], above: &[PodSetSize]) -> Option<ExcessGroup> {
+fn first_excess_group(groups: &[ChildGroup], above: &[PodSetSize]) -> Option<ExcessGroup> {
     let place = |group: &ChildGroup| above.iter().position(|(set, _)| group.pod_set() == Some(&**set));
     let mut left: Vec<i64> = above.iter().map(|(_, count)| i64::from(*count)).collect();
     if groups.iter().all(|group| place(group).is_none()) {
@@ -223,8 +229,9 @@ pub fn first_excess_group(groups: &[ChildGroup], above: &[PodSetSize]) -> Option
 
 /// Returns the first group of an object without a size of its own that has more pods than the job above is charged for: in the pod set
 /// that the label of its template says, as its own name is not that of one, and in any case in all pod sets together.
-pub fn first_excess_group_in_job(groups: Vec<ChildGroup>, above: &[PodSetSize]) -> Option<ExcessGroup> {
-    let groups: Vec<_> = groups.into_iter().map(|group| ChildGroup { name: None, ..group }).collect();
+fn first_excess_group_in_job(groups: &[ChildGroup], above: &[PodSetSize]) -> Option<ExcessGroup> {
+    let without_name = |group: &ChildGroup| ChildGroup { name: None, ..group.clone() };
+    let groups: Vec<_> = groups.iter().map(without_name).collect();
     first_excess_group(&groups, above).or_else(|| {
         let mut left = above.iter().fold(0, |sum: i64, (_, count)| sum.saturating_add(i64::from(*count)));
         let exceeds = |(index, group): (usize, &ChildGroup)| {
@@ -249,7 +256,7 @@ mod tests {
     fn groups_of_an_unknown_pod_set_share_all_pods() {
         let above = [(Arc::from("a"), 1), (Arc::from("b"), 3)];
         let excess = |groups: &[ChildGroup]| {
-            let excess = first_excess_group_in_job(groups.to_vec(), &above);
+            let excess = first_excess_group_in_job(groups, &above);
             excess.map(|excess| (excess.index, excess.allowed))
         };
         assert_eq!(excess(&[group("a", "", 2)]), Some((0, 1)));

@@ -70,8 +70,8 @@ pub use ancestry::{
     Above, AncestryError, End, FoundOwner, OwnPlace, OwnerLookup, Searched, missing_owner, search_above,
 };
 pub use child_size::{
-    ChildGroup, Claim, ExcessGroup, PodSetRequests, PodSetSize, SizedChild, excess_of_pod,
-    first_excess_group, first_excess_group_in_job, groups_of, has_room, left_by, pods_in, spec_requests,
+    ChildGroup, Claim, ExcessGroup, PodSetRequests, PodSetSize, SizedChild, excess_of_pod, groups_of,
+    has_room, left_by, pods_in, spec_requests,
 };
 pub use found_running::FoundRunning;
 pub use from_file::{FrameworkFileError, framework_from_file};

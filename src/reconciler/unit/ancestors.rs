@@ -14,8 +14,7 @@ use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{
     Above, ActionWrite, AncestryError, Change, End, FoundOwner, Framework, JobKind, JobView, OwnPlace,
     OwnerLookup, OwnerRef, PodSetRequests, PodSetView, REPLICA_SET, Role, Searched, Stop, StopScope, UnitKey,
-    excess_of_pod, first_excess_group, first_excess_group_in_job, framework, groups_of, search_above,
-    spec_requests,
+    excess_of_pod, framework, groups_of, search_above, spec_requests,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::work_queue::ReconcileKey;
@@ -302,14 +301,8 @@ impl UnitStep<'_> {
         if unit.view.suspended || unit.view.status.finished.is_some() {
             return;
         }
-        let groups = groups_of(&unit.view);
-        let apart = unit.key.kind.hooks.is_sized_apart_from_owner();
-        let charged = charged_sets(record);
-        let excess = if apart {
-            first_excess_group(&groups, &charged)
-        } else {
-            first_excess_group_in_job(groups.clone(), &charged)
-        };
+        let (kind, groups) = (unit.key.kind, groups_of(&unit.view));
+        let excess = kind.excess_group(&groups, &charged_sets(record));
         let excess = excess.and_then(|excess| Some((unit.view.pod_sets.get(excess.index)?, excess.allowed)));
         if let Some((set, allowed)) = excess {
             let note = format!(
@@ -319,7 +312,7 @@ impl UnitStep<'_> {
             return self.report(unit, "PodExceedsWorkload", &note);
         }
         for (set, group) in unit.view.pod_sets.iter().zip(&groups).filter(|(set, _)| set.count > 0) {
-            if let Some(note) = larger_pods(set, group.pod_set_above(apart), record) {
+            if let Some(note) = larger_pods(set, kind.pod_set_above(group), record) {
                 return self.report(unit, "PodExceedsWorkload", &note);
             }
         }
