@@ -1,26 +1,11 @@
 //! Owners of an object under review.
 
-use serde_json::Value;
-
 use super::{OwnerRef, OwnerView, ReviewContext};
 use crate::api::selector::matches;
 use crate::frameworks::{
     Above, AncestryError, FoundOwner, Framework, ManagedKinds, OwnPlace, OwnerLookup, Role, Searched,
     framework, search_above,
 };
-
-/// Returns the controller owner reference of an object, if any.
-pub(super) fn controller_of(object: &Value) -> Option<OwnerRef> {
-    let references = object.get("metadata")?.get("ownerReferences")?.as_array()?;
-    let owner = references.iter().find(|r| r.get("controller").and_then(Value::as_bool) == Some(true))?;
-    let text = |field| owner.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    Some(OwnerRef {
-        api_version: text("apiVersion"),
-        kind: text("kind"),
-        name: text("name"),
-        uid: text("uid"),
-    })
-}
 
 /// Returns what stands above an object in a namespace.
 ///

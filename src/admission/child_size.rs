@@ -6,7 +6,7 @@
 //! that of the job above, such as the Jobs of a JobSet, must not grow beyond one of its pod sets: their controllers never change them so.
 //! Nor may one pod request more than one of its pod set.
 
-use super::ancestry::{controller_of, objects_above};
+use super::ancestry::objects_above;
 use super::review::ReviewRequest;
 use super::{OwnerRef, OwnerView};
 use crate::api::names::ELASTIC_JOB_ANNOTATION;
@@ -166,7 +166,7 @@ fn job_above(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>) -> Option<Jo
     if !matches(&ctx.settings.managed_namespaces, labels) || (gated && job.elastic(&ctx.settings.gates)) {
         return None;
     }
-    let controller = controller_of(request.object)?;
+    let controller = OwnerRef::controller_of(request.object)?;
     let object = Searched {
         kind: (gvk.group, gvk.kind),
         uid: job.uid,

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::ancestry::{controller_of, objects_above};
+use super::ancestry::objects_above;
 use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
@@ -50,7 +50,8 @@ impl<'a> JobDefaults<'a> {
         let (ctx, settings) = (request.ctx, request.ctx.settings);
         let mut patch = Patch::new(request.object);
         // The controller of that object lets go of such a pod, which runs on then.
-        let controller = controller_of(request.object).filter(|owner| !is_disowned(request, &job, owner));
+        let controller = OwnerRef::controller_of(request.object);
+        let controller = controller.filter(|owner| !is_disowned(request, &job, owner));
         let group_kind = (row.gvk.group, row.gvk.kind);
         // An empty label equals an absent one.
         let mut queue = job.queue.filter(|name| !name.is_empty()).map(str::to_owned);

@@ -41,22 +41,11 @@ impl OwnerEntry {
         let uid = metadata.and_then(|metadata| metadata.get("uid")?.as_str());
         let label =
             metadata.and_then(|metadata| metadata.get("labels")?.get(names::QUEUE_NAME_LABEL)?.as_str());
-        let owners = metadata.and_then(|metadata| metadata.get("ownerReferences")?.as_array());
-        let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool) == Some(true);
-        let controller = owners.and_then(|owners| owners.iter().find(is_controller)).map(|owner| {
-            let text = |field| owner.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-            OwnerRef {
-                api_version: text("apiVersion"),
-                kind: text("kind"),
-                name: text("name"),
-                uid: text("uid"),
-            }
-        });
         Self {
             uid: Arc::from(uid.unwrap_or_default()),
             queue_name: label.filter(|name| !name.is_empty()).map(Arc::from),
             place: OwnPlace::Nowhere,
-            controller,
+            controller: OwnerRef::controller_of(object),
             pod_sets: None,
             pod_requests: None,
             pod_identity: PodIdentity::Unknown,

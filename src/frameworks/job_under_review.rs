@@ -97,7 +97,7 @@ pub struct MadePodSet {
 impl<'a> JobUnderReview<'a> {
     /// Returns whether another object controls the job.
     pub fn has_controller(&self) -> bool {
-        read::has_controller(self.object)
+        read::controller_reference(self.object).is_some()
     }
 
     /// Reads the fields that every kind has, and checks that those are texts that the rules of the kind read as such.

@@ -183,9 +183,7 @@ impl PodMember {
 
     /// Returns the UID of the pod's controller.
     pub fn controller_uid(&self) -> Option<&str> {
-        let owners = self.pod.pointer("/metadata/ownerReferences")?.as_array()?;
-        let controller = owners.iter().find(|owner| owner.get("controller") == Some(&Value::Bool(true)))?;
-        controller.get("uid")?.as_str()
+        read::controller_reference(&self.pod)?.get("uid")?.as_str()
     }
 
     /// Returns whether the group of the pod never finishes.

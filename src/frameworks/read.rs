@@ -218,10 +218,24 @@ pub(super) fn time(value: &Value, pointer: &str) -> Result<Option<Timestamp>, Jo
     parse_time(text).map(Some).ok_or_else(|| malformed(pointer, "must be an RFC 3339 time"))
 }
 
-/// Returns whether another object controls an object. Malformed owners count as none.
-pub(super) fn has_controller(object: &Value) -> bool {
-    let owners = list(object, "/metadata/ownerReferences").unwrap_or_default();
-    owners.iter().any(|owner| owner.get("controller") == Some(&Value::Bool(true)))
+/// Returns the reference of an object to its controller. Malformed owners count as none.
+pub(super) fn controller_reference(object: &Value) -> Option<&Value> {
+    let owners = object.get("metadata")?.get("ownerReferences")?.as_array()?;
+    owners.iter().find(|owner| owner.get("controller") == Some(&Value::Bool(true)))
+}
+
+impl OwnerRef {
+    /// Reads the controller of an object. Malformed fields equal absent ones.
+    pub fn controller_of(object: &Value) -> Option<Self> {
+        let owner = controller_reference(object)?;
+        let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        Some(Self {
+            api_version: text("apiVersion"),
+            kind: text("kind"),
+            name: text("name"),
+            uid: text("uid"),
+        })
+    }
 }
 
 fn controller(job: &Value) -> Result<Option<OwnerRef>, JobError> {

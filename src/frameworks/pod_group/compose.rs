@@ -58,7 +58,7 @@ pub(super) fn by_precedence(mut members: Vec<&PodMember>) -> Vec<&PodMember> {
 /// Returns whether a member that is too many waits for the end of another one. Its controller would create a pod that is removed
 /// again at once, without end.
 pub(super) fn waits_for_place(member: &PodMember) -> bool {
-    member.state.gated && (member.serves() || read::has_controller(&member.pod))
+    member.state.gated && (member.serves() || read::controller_reference(&member.pod).is_some())
 }
 
 pub(super) fn pod_sets(unit: &Unit<'_>) -> Result<Vec<Value>, ComposeError> {
