@@ -55,6 +55,13 @@ pub(super) fn has_owner(workload: &Value) -> bool {
     value_at(workload, "/metadata/ownerReferences/0").is_some()
 }
 
+/// Returns the UID of the controller of an object.
+pub(super) fn controller_uid(object: &Value) -> Option<&str> {
+    let owners = value_at(object, "/metadata/ownerReferences").and_then(Value::as_array)?;
+    let controller = owners.iter().find(|owner| field(owner, "controller") == Some(&Value::Bool(true)))?;
+    Some(field_text(controller, "uid"))
+}
+
 /// Returns the conditions of an object.
 pub(super) fn conditions(object: &Value) -> &[Value] {
     value_at(object, "/status/conditions").and_then(Value::as_array).map_or(&[], Vec::as_slice)

@@ -6,7 +6,7 @@
 //! is not simulated with its Workload, which runs without it.
 
 use super::fake_api_server::FakeApiServer;
-use super::objects::{field, field_text, key_of, set, text_at, value_at};
+use super::objects::{controller_uid, field, field_text, key_of, set, text_at, value_at};
 use super::simulation::Simulation;
 use crate::admission::{self, ReviewContext};
 use crate::api::{ObjectKey, names};
@@ -66,12 +66,6 @@ impl PodOwners {
 
 /// Most owners between a pod and its job.
 const MAX_DEPTH: usize = 4;
-
-fn controller_uid(object: &Value) -> Option<&str> {
-    let owners = value_at(object, "/metadata/ownerReferences").and_then(Value::as_array)?;
-    let controller = owners.iter().find(|owner| field(owner, "controller") == Some(&Value::Bool(true)))?;
-    Some(field_text(controller, "uid"))
-}
 
 /// Returns the pods that no kubelet of the simulation ends, by the UIDs of all that are above them.
 fn loaded_pods(server: &FakeApiServer, kinds: &[Kind]) -> BTreeMap<String, Vec<ObjectKey>> {

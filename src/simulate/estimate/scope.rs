@@ -3,7 +3,9 @@
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::{PodMember, Role};
-use crate::simulate::objects::{ConditionFlags, field, field_text, is_true, key_of, text_at, value_at};
+use crate::simulate::objects::{
+    ConditionFlags, controller_uid, field_text, is_true, key_of, text_at, value_at,
+};
 use crate::simulate::pods;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,17 +116,9 @@ pub(super) fn serving(objects: &[(Kind, Value)]) -> BTreeSet<&str> {
     objects.iter().filter(serves).map(|(_, object)| text_at(object, "/metadata/uid")).collect()
 }
 
-fn owners(object: &Value) -> impl Iterator<Item = &Value> {
-    value_at(object, "/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten()
-}
-
 fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
-    owners(object).map(|owner| field_text(owner, "uid"))
-}
-
-fn controller_uid(object: &Value) -> Option<&str> {
-    let controller = owners(object).find(|owner| field(owner, "controller") == Some(&Value::Bool(true)));
-    controller.map(|owner| field_text(owner, "uid"))
+    let owners = value_at(object, "/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().map(|owner| field_text(owner, "uid"))
 }
 
 #[cfg(test)]
