@@ -157,94 +157,75 @@ impl Audit<'_> {
 
     /// What is said of workloads, with the part of the name that tells it from others about the same queue.
     fn said_of(&self, queue: &Arc<str>, keeps: &Keeps, kept: &Kept<'_>) -> (Check, Said, String) {
-        let is_tenant = !self.form.is_in_full();
-        let workloads = kept.classes.workloads();
-        let subject = counted(workloads, "workload");
-        let administrator = || "ask an administrator of the cluster".to_owned();
-        let tenant = self.tenant(&kept.first.meta.key.namespace);
-        let node = NodeRef::ClusterQueue(Arc::clone(queue));
-        let rows = self.rows_for(tenant.as_ref());
-        let remedy = match &kept.obstacle {
+        let subject = counted(kept.classes.workloads(), "workload");
+        let remedy = || match &kept.obstacle {
             Obstacle::NeverFits(never) => never.remedy(queue),
             _ => String::new(),
         };
-        let never = |message: String, correction: String| Said {
-            message,
-            consequence: "waiting does not admit them",
-            correction,
-            ..Said::default()
-        };
-        match keeps {
+        let (message, correction, part) = match keeps {
+            Keeps::Object(reason) => return self.kept_out(queue, *reason, kept),
             Keeps::Quota(fr) => {
-                let said = never(self.too_much(queue, fr, kept), remedy);
-                let view = |amount: Amount| self.sums.view(self.snapshot, fr, amount.to_i128());
-                let said = said.with("least", view(kept.least)).with("most", view(kept.most));
-                let most = self.quota.headroom(&node, fr).0.potential.max(0);
-                let limit = self.sums.view(self.snapshot, fr, most);
-                let said = if is_tenant { said } else { said.with("limit", limit) };
-                (Check::WorkloadNeverFits, said, format!("{}.{}", fr.flavor, word(&fr.resource)))
+                let part = format!("{}.{}", fr.flavor, word(&fr.resource));
+                (self.too_much(queue, fr, kept), remedy(), part)
             }
-            Keeps::Text(text) => {
-                let part = format!(
-                    "{:08x}",
-                    text.bytes()
-                        .fold(0_u32, |hash, byte| { hash.wrapping_mul(31).wrapping_add(u32::from(byte)) })
-                );
-                (Check::WorkloadNeverFits, never(format!("{subject}: {text}"), remedy), part)
-            }
+            Keeps::Text(text) => (format!("{subject}: {text}"), remedy(), hash_of(text)),
             Keeps::Before => {
-                let text = kept.obstacle.sentence(queue, &rows.reader(&node));
-                let correction = if is_tenant {
-                    administrator()
-                } else {
-                    format!(
-                        "sluice list workload -A -c {queue} --reason stuck; correct or delete the one before"
-                    )
-                };
-                (
-                    Check::WorkloadNeverFits,
-                    never(format!("{subject}: {text}"), correction),
-                    "behind".to_owned(),
-                )
+                let tenant = self.tenant(&kept.first.meta.key.namespace);
+                let node = NodeRef::ClusterQueue(Arc::clone(queue));
+                let text = kept.obstacle.sentence(queue, &self.rows_for(tenant.as_ref()).reader(&node));
+                let list = format!("sluice list workload -A -c {queue} --reason stuck");
+                let correction = self.of_administrator(format!("{list}; correct or delete the one before"));
+                (format!("{subject}: {text}"), correction, "behind".to_owned())
             }
-            Keeps::Object(reason) => {
-                let (text, correction) = match reason {
-                    PendingReason::Deactivated => (
-                        format!("{} not active", is_are(workloads)),
-                        "set spec.active, or delete them".to_owned(),
-                    ),
-                    PendingReason::OnHold => (
-                        format!("{} of jobs without pods", is_are(workloads)),
-                        "scale the jobs up, or delete them".to_owned(),
-                    ),
-                    PendingReason::AdmissionGated => (
-                        format!("{} held by a gate", is_are(workloads)),
-                        "remove the gate from the annotation kueue.x-k8s.io/admission-gated-by".to_owned(),
-                    ),
-                    PendingReason::Suspended if is_tenant => (
-                        format!("{} in a queue that is stopped or inactive", is_are(workloads)),
-                        administrator(),
-                    ),
-                    PendingReason::Suspended => (
-                        format!("{} in a queue that is stopped or inactive", is_are(workloads)),
-                        format!(
-                            "kubectl describe clusterqueue {queue}; start the queue, or correct what it names"
-                        ),
-                    ),
-                    _ => (
-                        format!("{} kept out: {}", is_are(workloads), text_of(kept)),
-                        "correct what the message names".to_owned(),
-                    ),
-                };
-                let said = Said {
-                    message: format!("{subject} {text}"),
-                    consequence: "they wait until that changes",
-                    correction,
-                    ..Said::default()
-                };
-                (Check::WorkloadKeptOut, said, reason.as_str().to_ascii_lowercase())
+        };
+        let consequence = "waiting does not admit them";
+        let mut said = Said { message, consequence, correction, ..Said::default() };
+        if let Keeps::Quota(fr) = keeps {
+            let view = |amount: i128| self.sums.view(self.snapshot, fr, amount);
+            said = said.with("least", view(kept.least.to_i128())).with("most", view(kept.most.to_i128()));
+            if self.form.is_in_full() {
+                said = said.with("limit", view(self.potential(queue, fr)));
             }
         }
+        (Check::WorkloadNeverFits, said, part)
+    }
+
+    /// What is said of workloads that the state of an object keeps, likewise.
+    fn kept_out(&self, queue: &str, reason: PendingReason, kept: &Kept<'_>) -> (Check, Said, String) {
+        let (state, correction): (String, String) = match reason {
+            PendingReason::Deactivated => ("not active".into(), "set spec.active, or delete them".into()),
+            PendingReason::OnHold => {
+                ("of jobs without pods".into(), "scale the jobs up, or delete them".into())
+            }
+            PendingReason::AdmissionGated => (
+                "held by a gate".into(),
+                "remove the gate from the annotation kueue.x-k8s.io/admission-gated-by".into(),
+            ),
+            PendingReason::Suspended => (
+                "in a queue that is stopped or inactive".into(),
+                self.of_administrator(format!(
+                    "kubectl describe clusterqueue {queue}; start the queue, or correct what it names"
+                )),
+            ),
+            _ => (format!("kept out: {}", text_of(kept)), "correct what the message names".into()),
+        };
+        let workloads = kept.classes.workloads();
+        let is = if workloads == 1 { "is" } else { "are" };
+        let message = format!("{} {is} {state}", counted(workloads, "workload"));
+        let consequence = "they wait until that changes";
+        let said = Said { message, consequence, correction, ..Said::default() };
+        (Check::WorkloadKeptOut, said, reason.as_str().to_ascii_lowercase())
+    }
+
+    /// How an administrator corrects something, as the reader is told: that of a namespace asks one.
+    fn of_administrator(&self, correction: String) -> String {
+        if self.form.is_in_full() { correction } else { "ask an administrator of the cluster".to_owned() }
+    }
+
+    /// The most that a queue can have of a flavor-resource.
+    fn potential(&self, queue: &Arc<str>, fr: &FlavorResource) -> i128 {
+        let node = NodeRef::ClusterQueue(Arc::clone(queue));
+        self.quota.headroom(&node, fr).0.potential.max(0)
     }
 
     /// `3 workloads request 3 to 8 cpu, at most 2`.
@@ -261,14 +242,15 @@ impl Audit<'_> {
                 fr.flavor
             );
         }
-        let node = NodeRef::ClusterQueue(Arc::clone(queue));
-        let limit = view(self.quota.headroom(&node, fr).0.potential.max(0));
+        let limit = view(self.potential(queue, fr));
         format!("{subject} {range} {}, at most {limit}", word(&fr.resource))
     }
 }
 
-const fn is_are(count: usize) -> &'static str {
-    if count == 1 { "is" } else { "are" }
+/// Tells a text from others in the name of a finding.
+fn hash_of(text: &str) -> String {
+    let add = |hash: u32, byte: u8| hash.wrapping_mul(31).wrapping_add(u32::from(byte));
+    format!("{:08x}", text.bytes().fold(0, add))
 }
 
 /// What the state of an object says of the first.
