@@ -86,7 +86,7 @@ impl JobRecords {
         }
         if let Some(controller) = &view.controller {
             self.by_controller.entry(controller.uid.clone()).or_default().insert(id.clone());
-            if view.options.waits_for_room {
+            if view.options.child.waits_for_room {
                 self.by_crowded.entry(controller.uid.clone()).or_default().insert(id.clone());
             }
         }

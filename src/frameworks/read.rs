@@ -5,7 +5,7 @@ use super::pod_identity::PodIdentity;
 use super::role_shape::{IN_TEMPLATE, InjectedFields};
 use super::spark_texts::integer;
 use super::template::TemplateInfo;
-use super::view::{JobOptions, JobStatus, JobView, OwnerRef, RelatedView};
+use super::view::{ChildMarks, JobOptions, JobStatus, JobView, OwnerRef, RelatedView};
 use crate::api::decoding::decode;
 use crate::api::time::parse_time;
 use crate::api::{ObjectKey, names};
@@ -181,9 +181,11 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
             max_exec_seconds: seconds.filter(|seconds| *seconds > 0),
             gated_by: annotation(names::ADMISSION_GATED_BY_ANNOTATION).cloned(),
             stopping: annotation(names::STOPPING_ANNOTATION).is_some_and(|value| value == "true"),
-            waits_for_room: annotation(names::WAITS_FOR_ROOM_ANNOTATION).is_some(),
-            stopped_below: annotation(names::STOPPED_BELOW_ANNOTATION).is_some(),
-            is_copy: annotation(names::RAY_CLUSTER_HASH_ANNOTATION).is_some(),
+            child: ChildMarks {
+                waits_for_room: annotation(names::WAITS_FOR_ROOM_ANNOTATION).is_some(),
+                stopped_below: annotation(names::STOPPED_BELOW_ANNOTATION).is_some(),
+                is_copy: annotation(names::RAY_CLUSTER_HASH_ANNOTATION).is_some(),
+            },
             annotations_to_copy: passed.map(|(key, value)| (key.clone(), value.clone())).collect(),
             completions: None,
             completions_follow_parallelism: false,

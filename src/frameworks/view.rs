@@ -147,6 +147,17 @@ pub struct RelatedView {
     pub outdated_annotation: Option<(&'static str, String)>,
 }
 
+/// What the annotations of an object below a controller say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChildMarks {
+    /// Whether it was held back, as it has no room beside other objects below its controller.
+    pub waits_for_room: bool,
+    /// Whether the manager suspended it because the job above it may not run, and is to let it run again.
+    pub stopped_below: bool,
+    /// Whether the operator of its controller says in it of which version of the controller it is a copy.
+    pub is_copy: bool,
+}
+
 /// What a job asks for beside its pod sets, mostly by Kueue's labels and annotations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOptions {
@@ -160,12 +171,8 @@ pub struct JobOptions {
     pub gated_by: Option<String>,
     /// Whether a stop of several writes was begun: the annotation says so until the templates are restored.
     pub stopping: bool,
-    /// Whether it was held back, as it has no room beside other objects below its controller.
-    pub waits_for_room: bool,
-    /// Whether the manager suspended it because the job above it may not run, and is to let it run again.
-    pub stopped_below: bool,
-    /// Whether the operator of its controller says in it of which version of the controller it is a copy.
-    pub is_copy: bool,
+    /// What its annotations say about its place below a controller.
+    pub child: ChildMarks,
     /// Annotations to copy to the Workload: the provisioning parameters.
     pub annotations_to_copy: BTreeMap<String, String>,
     /// Number of pods that must succeed, if the kind has it and it is set.

@@ -130,7 +130,7 @@ impl SnapshotBuilder {
         if let Some(former) = former.and_then(|entry| entry.controller.as_ref()).map(id) {
             self.current.families.children.remove_mut(&former);
         }
-        let claim = |view: &JobView| match (view.options.waits_for_room, view.suspended) {
+        let claim = |view: &JobView| match (view.options.child.waits_for_room, view.suspended) {
             (true, _) => Some(Claim::Waits),
             (false, suspended) => (!suspended).then_some(Claim::Runs),
         };

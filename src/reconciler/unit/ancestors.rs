@@ -266,7 +266,7 @@ impl UnitStep<'_> {
         let workload = self.units.workload_of_ancestor(&unit.view.key.namespace, ancestor);
         let elastic = workload.as_ref().is_some_and(|workload| workload.is_elastic(unit));
         let admitted = workload.as_ref().is_some_and(|workload| workload.lets_run(unit));
-        if admitted && unit.view.options.waits_for_room {
+        if admitted && unit.view.options.child.waits_for_room {
             return self.let_run_with_siblings(unit);
         }
         if admitted || unit.view.suspended {

@@ -13,7 +13,7 @@ use crate::frameworks::{ActionWrite, Change, JobView, OwnerRef, framework};
 
 /// Returns whether an object is a copy of its controller by an operator that leaves it suspended when the controller runs again.
 pub(super) fn is_kept(view: &JobView) -> bool {
-    let controller = view.controller.as_ref().filter(|_| view.options.is_copy);
+    let controller = view.controller.as_ref().filter(|_| view.options.child.is_copy);
     let row = controller.and_then(|controller| framework(controller.group(), &controller.kind));
     row.is_some_and(|row| row.hooks.keeps_suspended_children())
 }
@@ -50,7 +50,7 @@ impl UnitStep<'_> {
             return;
         };
         let was_copied_suspended = owner.lacks_marks(&kind);
-        if !owner.options.stopped_below && !was_copied_suspended {
+        if !owner.options.child.stopped_below && !was_copied_suspended {
             return;
         }
         // Before the job itself runs, the operator would copy that it is suspended.
@@ -60,7 +60,7 @@ impl UnitStep<'_> {
         let Some(place) = named.iter().position(|named| named.key == owner.key) else { return };
         let first = named.first().filter(|_| place > 0).map(|first| (kind, first.key.clone()));
         let first = first.and_then(|first| units.cache.job(&first));
-        if first.is_some_and(|first| first.suspended && first.options.stopped_below) {
+        if first.is_some_and(|first| first.suspended && first.options.child.stopped_below) {
             // The one that serves comes first; that it runs gives this one a step.
             return;
         }

@@ -44,7 +44,7 @@ impl<'a> Units<'a> {
 
     /// Returns what an object asks for of the quota of the job above it; `None` if its controller or its user has suspended it.
     fn claim(self, view: &JobView) -> Option<Claim> {
-        if view.options.waits_for_room || self.has_own_workload(view) {
+        if view.options.child.waits_for_room || self.has_own_workload(view) {
             return Some(Claim::Waits);
         }
         (!view.suspended).then_some(Claim::Runs)
@@ -115,7 +115,7 @@ impl UnitStep<'_> {
         let is_managed = self.units.manages_job(kind, owner);
         let record = self.units.workload_of(unit).filter(|_| is_managed);
         let may_run = record.is_some_and(|record| record.may_run());
-        if !owner.options.waits_for_room || (!is_managed && !owner.suspended) {
+        if !owner.options.child.waits_for_room || (!is_managed && !owner.suspended) {
             let patch = kind.room_patch(true, owner.suspended || !may_run);
             let change = if owner.suspended || may_run { Change::None } else { Change::Stop };
             let note =
