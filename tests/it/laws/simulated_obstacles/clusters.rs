@@ -95,6 +95,61 @@ pub(super) fn cluster() -> impl Strategy<Value = Cluster> {
         .prop_map(|(nodes, queues, workloads, pods)| Cluster { nodes, queues, workloads, pods })
 }
 
+/// What keeps the only workload of a cluster waiting; nothing else does.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum InTheWay {
+    Nothing,
+    Inactive,
+    StoppedQueue,
+    StoppedLocalQueue,
+    BrokenCheck,
+    OtherNamespace,
+    NoClusterQueue,
+    NoLocalQueue,
+    Quota,
+    Selector,
+    NoTopologyRequest,
+    NoTopology,
+    MissingLevel,
+    SmallNodes,
+}
+
+/// A cluster of one node, one queue and one workload, with one thing in the way.
+pub(super) fn cluster_with(one: InTheWay) -> Cluster {
+    let flavor = match one {
+        InTheWay::NoTopologyRequest | InTheWay::MissingLevel | InTheWay::SmallNodes => 1,
+        InTheWay::Selector => 2,
+        _ => 0,
+    };
+    let nominal = if matches!(one, InTheWay::Quota) { 0 } else { 8 };
+    let queue = QueueOf {
+        strict: false,
+        in_cohort: false,
+        preempts: false,
+        flavors: vec![(flavor, nominal, None)],
+        stopped: matches!(one, InTheWay::StoppedQueue),
+        check: matches!(one, InTheWay::BrokenCheck).then_some(false),
+        selects: !matches!(one, InTheWay::OtherNamespace),
+        local_stopped: matches!(one, InTheWay::StoppedLocalQueue),
+    };
+    let level = match one {
+        InTheWay::NoTopology | InTheWay::SmallNodes => Some(1),
+        InTheWay::MissingLevel => Some(3),
+        _ => None,
+    };
+    let cpu = if matches!(one, InTheWay::SmallNodes) { 7 } else { 1 };
+    let selected = matches!(one, InTheWay::Selector).then_some(false);
+    let queue_of = match one {
+        InTheWay::NoClusterQueue => 3,
+        InTheWay::NoLocalQueue => 4,
+        _ => 0,
+    };
+    let active = !matches!(one, InTheWay::Inactive);
+    let sets = vec![PodsOf { count: 1, cpu, level, selected }];
+    let workload = WorkloadOf { queue: queue_of, priority: 0, active, sets };
+    Cluster { nodes: vec![(6, false)], queues: vec![queue], workloads: vec![workload], pods: Vec::new() }
+}
+
 fn node((index, (cpus, rack)): (usize, &(u32, bool))) -> Value {
     let name = format!("n{index}");
     let mut metadata = meta(&name, "");

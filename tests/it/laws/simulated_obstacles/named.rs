@@ -2,10 +2,11 @@
 
 use super::super::builders::config;
 use super::changes::{Objects, Promise};
-use super::clusters::{Cluster, answer, cluster, load, objects, pending, state_of};
+use super::clusters::{Cluster, InTheWay, answer, cluster, cluster_with, load, objects, pending, state_of};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use serde_json::json;
+use serde_json::{Value, json};
+use sluice::visibility::views::Verdict;
 
 /// Most answers that are followed for one workload.
 const ROUNDS: usize = 12;
@@ -50,6 +51,46 @@ fn named_changes_admit(cluster: &Cluster, asked: usize) -> TestCaseResult {
         asked_for = Some(name);
     }
     Err(TestCaseError::fail(format!("the answers come to no end: {last:#?}\nin {cluster:#?}")))
+}
+
+/// Returns the objects when nothing moves any more, and the answer about the workload that waits then.
+fn answered(objects: &[Value]) -> (Vec<Value>, Option<Verdict>) {
+    let mut simulation = load(objects);
+    simulation.run_until_stable();
+    let report = simulation.report();
+    assert!(!report.end.livelocked, "{objects:#?}");
+    let (all, _) = pending(&report);
+    let found = all.first().map(|name| answer(&mut state_of(&simulation), name));
+    (simulation.stored(), found)
+}
+
+/// Where one thing alone is in the way, the answer names an object whose change alone admits the workload.
+#[test]
+fn the_only_thing_in_the_way_is_what_is_named() {
+    let (_, found) = answered(&objects(&cluster_with(InTheWay::Nothing)));
+    assert!(found.is_none(), "nothing is in the way: {found:#?}");
+    for one in [
+        InTheWay::Inactive,
+        InTheWay::StoppedQueue,
+        InTheWay::StoppedLocalQueue,
+        InTheWay::BrokenCheck,
+        InTheWay::OtherNamespace,
+        InTheWay::NoClusterQueue,
+        InTheWay::NoLocalQueue,
+        InTheWay::Quota,
+        InTheWay::Selector,
+        InTheWay::NoTopologyRequest,
+        InTheWay::NoTopology,
+        InTheWay::MissingLevel,
+        InTheWay::SmallNodes,
+    ] {
+        let (stored, found) = answered(&objects(&cluster_with(one)));
+        let found = found.unwrap_or_else(|| panic!("{one:?} keeps nothing waiting"));
+        let mut changed = Objects(stored);
+        changed.follow(&found).unwrap_or_else(|error| panic!("{one:?}: {error}: {found:#?}"));
+        let (_, left) = answered(&changed.0);
+        assert!(left.is_none(), "{one:?}: not admitted by what is named alone: {found:#?}\n{left:#?}");
+    }
 }
 
 proptest! {
