@@ -128,6 +128,12 @@ impl JobServer {
         assert!(self.harness.server.create(kind, object, self.now).is_some(), "the name exists");
     }
 
+    /// Stores an object with the UID and the time that it says, of which a manager that is to be replaced takes no note.
+    pub(crate) fn load_unseen(&mut self, kind: Kind, object: Value) {
+        self.harness.server.load(kind, object, self.now);
+        self.harness.server.watch_events.clear();
+    }
+
     /// Returns why a job has no Workload, as the page about it says it.
     pub(crate) fn page_without_workload(&self, kind: &str, name: &str) -> Option<String> {
         let job = JobName { namespace: "ns".to_owned(), kind: kind.to_owned(), name: name.to_owned() };

@@ -191,7 +191,7 @@ fn latest_open_workload_of_an_external_object_counts() {
 }
 
 /// A Workload of another controller, created at a second of its own, in a state.
-fn workload(name: &str, second: usize, (condition, status): (&str, &str), owner: &Value) -> Value {
+pub(crate) fn workload(name: &str, second: usize, (condition, status): (&str, &str), owner: &Value) -> Value {
     let time = format!("2026-01-01T00:00:0{second}Z");
     let state = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "Test", "message": "", "lastTransitionTime": time});
     let admission = json!({"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "count": 1,

@@ -35,6 +35,7 @@ mod model;
 mod object_wake_ups;
 mod obstacles;
 mod owner_chains;
+mod owner_chains_model;
 mod pending_order;
 mod priority_boost;
 mod queue_churn;
