@@ -15,6 +15,7 @@ mod batch_job_status;
 mod blocked_pods;
 mod borrowed_history;
 mod carried_status;
+mod chain_changes;
 mod changed_roles;
 mod charged_usage;
 mod chart;

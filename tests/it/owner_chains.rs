@@ -5,6 +5,7 @@ use crate::job_server::JobServer;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::frameworks::{Framework, JobKind, framework, frameworks};
+use sluice::reconciler::CoreSettings;
 
 pub(crate) fn row(group: &str, kind: &str) -> &'static Framework {
     framework(group, kind).unwrap()
@@ -55,7 +56,7 @@ pub(crate) fn resume(server: &mut JobServer, row: &'static Framework, name: &str
 }
 
 /// A queued Job, and Jobs below it, each the controller of the next, whatever order they come in, and whether the manager saw them
-/// come.
+/// come, or they came while there was none.
 #[test]
 fn nested_jobs_follow_the_highest_queued_one() {
     let names = ["l0", "l1", "l2", "l3"];
@@ -63,11 +64,20 @@ fn nested_jobs_follow_the_highest_queued_one() {
         let job = named(job_row(), names[number], if number == 0 { "lq" } else { "" });
         if number == 0 { job } else { below(job, job_row(), names[number - 1]) }
     };
-    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [0, 3, 1, 2]] {
+    let orders = [[0, 1, 2, 3], [3, 2, 1, 0], [0, 3, 1, 2]];
+    for (order, unseen) in orders.into_iter().flat_map(|order| [(order, false), (order, true)]) {
         let mut server = server_of_all_kinds(|_, _| {});
         server.edit_queue("0");
         for number in order {
-            server.load(kind_of(job_row()), chain(number));
+            if unseen {
+                server.load_unseen(kind_of(job_row()), chain(number));
+            } else {
+                server.load(kind_of(job_row()), chain(number));
+            }
+        }
+        if unseen {
+            let frameworks = frameworks().map(|row| row.name.to_owned()).collect();
+            server.restart(CoreSettings { frameworks, ..CoreSettings::default() });
         }
         let all = |server: &JobServer| names.map(|name| is_suspended(server, job_row(), name));
         assert_eq!(all(&server), [true; 4], "{order:?}: the first is not admitted");

@@ -169,6 +169,31 @@ fn jobs_that_run_on_the_quota_of_another_object_get_no_default_queue() {
     assert!(!job["metadata"].to_string().contains("queue-name\":\"default"), "{job}");
 }
 
+/// Pods of a Deployment in a queued AppWrapper, and the Deployment, get no default queue, and neither does a Job below a queued one.
+#[test]
+fn what_runs_on_the_quota_of_another_object_gets_no_default_queue() {
+    let (wrapper, deployment, pod) =
+        (row("workload.codeflare.dev", "AppWrapper"), row("apps", "Deployment"), row("", "Pod"));
+    let mut server = server(&[], false);
+    server.create(
+        Kind::LocalQueue,
+        json!({"metadata": {"name": DEFAULT_NAME, "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}),
+    );
+    submit(&mut server, wrapper, named(wrapper, "serving", "lq"));
+    submit(&mut server, deployment, below(named(deployment, "web", ""), wrapper, "serving"));
+    let (set, set_reference) = replica_set("web-1", &reference(deployment, "web"));
+    server.load(Kind::ReplicaSet, set);
+    submit(&mut server, pod, under(named(pod, "web-1-a", ""), &set_reference));
+    assert!(!is_gated(&server, "web-1-a"), "it runs on the quota of the AppWrapper");
+    submit(&mut server, job_row(), named(job_row(), "driver", "lq"));
+    submit(&mut server, job_row(), below(named(job_row(), "step", ""), job_row(), "driver"));
+    for (kind, name) in [(kind_of(deployment), "web"), (Kind::Pod, "web-1-a"), (kind_of(job_row()), "step")] {
+        let object = server.get(kind, name).unwrap();
+        assert!(!object["metadata"].to_string().contains("queue-name\":\"default"), "{object}");
+    }
+    assert_eq!(server.all(Kind::Workload).len(), 2, "of the AppWrapper and the Job driver");
+}
+
 /// An object that cannot be decoded is there: what is below it in no queue is left alone, and nothing is said of it. What is queued above
 /// it counts.
 #[test]

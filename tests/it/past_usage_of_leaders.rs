@@ -19,15 +19,16 @@ struct Managers {
     /// Whether the statuses of LocalQueues that the leader writes are lost.
     loses_statuses: bool,
     checked: bool,
+    half_life: SignedDuration,
 }
 
-fn new_core() -> Core {
+fn new_core(half_life: SignedDuration) -> Core {
     let mut settings = CoreSettings {
         snapshot: SnapshotIntervals { queues: SignedDuration::ZERO, ..SnapshotIntervals::default() },
         ..CoreSettings::default()
     };
     settings.engine.admission_fair_sharing = Some(AdmissionFairSharing {
-        half_life: SignedDuration::from_hours(1),
+        half_life,
         sampling_interval: SignedDuration::from_mins(5),
         resource_weights: BTreeMap::new(),
     });
@@ -50,10 +51,14 @@ fn configuration(checked: bool) -> Vec<(Kind, Value)> {
 
 impl Managers {
     fn new(checked: bool) -> Self {
-        let (leader, mut standby) = (new_core(), new_core());
+        Self::with_half_life(checked, SignedDuration::from_hours(1))
+    }
+
+    fn with_half_life(checked: bool, half_life: SignedDuration) -> Self {
+        let (leader, mut standby) = (new_core(half_life), new_core(half_life));
         standby.feed(Delta::Leading(false));
         let objects = BTreeMap::new();
-        let mut managers = Self { leader, standby, objects, loses_statuses: false, checked };
+        let mut managers = Self { leader, standby, objects, loses_statuses: false, checked, half_life };
         for (kind, object) in configuration(checked) {
             managers.put(kind, object);
         }
@@ -144,7 +149,7 @@ impl Managers {
 
     /// Returns a manager that starts with what is stored, at this time.
     fn restarted(&self) -> Core {
-        let mut core = new_core();
+        let mut core = new_core(self.half_life);
         core.feed(Delta::Leading(false));
         core.now = self.leader.now;
         let all = self.objects.iter();
@@ -197,6 +202,25 @@ fn penalties_that_are_not_written_go_on_after_a_change_of_leader() {
         for after in [take_over(&mut managers.standby), take_over(&mut managers.restarted())] {
             assert!((after - before).abs() < before * 0.05, "checked: {checked}: {before} became {after}");
         }
+    }
+}
+
+/// With a half-life of zero there is no past usage, whichever manager leads.
+#[test]
+fn half_life_of_zero_keeps_nothing() {
+    let mut managers = Managers::with_half_life(false, SignedDuration::ZERO);
+    managers.admit("first", 40);
+    managers.pass_seconds(60);
+    managers.loses_statuses = true;
+    managers.admit("second", 40);
+    managers.pass_seconds(400);
+    let restarted = managers.restarted();
+    for mut core in [managers.leader, managers.standby, restarted] {
+        core.feed(Delta::Leading(true));
+        core.advance_seconds(1);
+        let queues = &core.state.snapshot().queues;
+        let past_usage = queues.local_queues[&ObjectKey::new("ns", "used")].past_usage;
+        assert!(past_usage.is_none_or(|usage| usage == 0.0), "{past_usage:?}");
     }
 }
 
