@@ -86,7 +86,7 @@ async fn run() -> Result<()> {
 type Part = for<'a> fn(&'a Setting) -> futures::future::LocalBoxFuture<'a, Result<()>>;
 
 /// The parts, in this order: later ones use what earlier ones leave.
-const PARTS: [(&str, Part); 11] = [
+const PARTS: [(&str, Part); 12] = [
     ("signing_in", |setting| use_cases::signing_in(setting).boxed_local()),
     ("rendering", |setting| pages::rendering(setting).boxed_local()),
     ("reload_and_no_scripts", |setting| pages::reload_and_no_scripts(setting).boxed_local()),
@@ -98,4 +98,5 @@ const PARTS: [(&str, Part); 11] = [
     ("long_names", |setting| pages::long_names(setting).boxed_local()),
     ("long_users", |setting| use_cases::long_users(setting).boxed_local()),
     ("tenant", |setting| use_cases::tenant(setting).boxed_local()),
+    ("lost_server", |setting| use_cases::lost_server(setting).boxed_local()),
 ];

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// Token of a user who sees the cluster.
 pub(crate) const ADMIN: &str = "admin-token";
@@ -173,6 +174,7 @@ pub(crate) struct Server {
     /// `https://127.0.0.1:PORT` with the path prefix.
     pub(crate) address: String,
     pub(crate) recorded: Arc<Recorded>,
+    serving: JoinHandle<()>,
     _stop: watch::Sender<bool>,
     _retiring: watch::Sender<bool>,
 }
@@ -202,7 +204,12 @@ impl Server {
         let limits = ListenerLimits::default();
         let listener = Listener::bind("dashboard", any, Some(Arc::new(tls)), router, limits).await?;
         let address = format!("https://{}{}", listener.address()?, prefix.trim_end_matches('/'));
-        tokio::spawn(listener.run(ListenerStop { retiring, stop: stopped }));
-        Ok(Self { address, recorded, _stop: stop, _retiring: retire })
+        let serving = tokio::spawn(listener.run(ListenerStop { retiring, stop: stopped }));
+        Ok(Self { address, recorded, serving, _stop: stop, _retiring: retire })
+    }
+
+    /// Ends it as a crash does: its listener is closed, and its connections with that.
+    pub(crate) fn kill(&self) {
+        self.serving.abort();
     }
 }

@@ -7,7 +7,7 @@ use sluice_e2e::wait::within;
 use std::time::Duration;
 
 use crate::Setting;
-use crate::server::{ADMIN, LONG, TENANT};
+use crate::server::{ADMIN, LONG, Server, TENANT};
 
 /// Signs in with a token.
 async fn sign_in(setting: &Setting, path: &str, token: &str) -> Result<()> {
@@ -121,6 +121,40 @@ pub(crate) async fn old_data(setting: &Setting) -> Result<()> {
         text.as_str().is_some_and(|text| text.contains("waits for the first lists of workloads")),
         "{text}"
     );
+    browser.messages().await.map(drop)
+}
+
+/// A page whose server is gone says first that it connects again, and then that it shows an earlier state.
+pub(crate) async fn lost_server(setting: &Setting) -> Result<()> {
+    let (browser, server) = (&setting.browser, Server::start("/").await?);
+    browser.forget().await?;
+    browser.show_as(1280, "light").await?;
+    browser.open(&format!("{}/pending", server.address)).await?;
+    browser.type_into("#t", ADMIN).await?;
+    browser.click(".primary").await?;
+    ensure!(heading(setting).await? == "Pending workloads", "signed in");
+    // The stream has been heard once it is there.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let marks = "({ live: document.getElementById('live').textContent, old: !document.getElementById('stale').hidden })";
+    let shown = browser.evaluate(marks).await?;
+    ensure!(shown == json!({"live": "Live", "old": false}), "{shown}");
+    server.kill();
+    within(Duration::from_secs(10), "the page says that it connects again", async || {
+        let shown = browser.evaluate(marks).await?;
+        ensure!(shown == json!({"live": "Reconnecting", "old": false}), "{shown}");
+        Ok(())
+    })
+    .await?;
+    // As if a minute had passed: the page waits for 45 seconds.
+    browser.evaluate("(() => { const now = Date.now; Date.now = () => now() + 60000; })()").await?;
+    within(Duration::from_secs(10), "the page says that its data is old", async || {
+        let shown = browser.evaluate(marks).await?;
+        let says = shown["live"].as_str().is_some_and(|text| text.starts_with("Data of "));
+        ensure!(says && shown["old"] == true, "{shown}");
+        Ok(())
+    })
+    .await?;
+    // The browser logs each attempt to connect.
     browser.messages().await.map(drop)
 }
 
