@@ -40,6 +40,36 @@ fn jobs_of_the_kind_are_simulated_to_their_end() {
     assert!(report["finished"].as_array().unwrap().is_empty() && output.contains("Render"), "{report}");
 }
 
+/// A queued Job below a job of the kind runs on the quota of that if the file says that its controller creates Jobs, and is queued by
+/// itself otherwise.
+#[test]
+fn what_its_controller_creates_runs_on_its_quota() {
+    let folder = TestFolder::new("framework-file-chain");
+    let pods = text(&sample("framework.yaml"));
+    let jobs = pods.replace("creates:\n", "creates:\n- group: batch\n  kind: Job\n");
+    let created = "resourceVersion: \"1\"\n  creationTimestamp: \"2026-01-01T00:00:00Z\"";
+    let above = text(&sample("render.yaml"))
+        .replace("generateName: sample-render-", &format!("name: above\n  uid: uid-above\n  {created}"))
+        .replace("spec:\n  director:", "spec:\n  suspend: true\n  director:")
+        .replace("              memory: 200Mi\n", "");
+    let child = format!(
+        "apiVersion: batch/v1\nkind: Job\nmetadata:\n  name: child\n  namespace: default\n  uid: uid-child\n  {created}\n  \
+         labels: {{kueue.x-k8s.io/queue-name: team-a-queue}}\n  ownerReferences:\n  - {{apiVersion: example.com/v1, \
+         kind: Render, name: above, uid: uid-above, controller: true}}\nspec:\n  suspend: true\n  parallelism: 1\n  \
+         completions: 1\n  template: {{spec: {{restartPolicy: Never, containers: [{{name: c, image: x, \
+         resources: {{requests: {{cpu: 1}}}}}}]}}}}\n"
+    );
+    let input = format!("{}{above}---\n{child}", queues());
+    for (name, file, expected) in [("pods.yaml", pods, 2), ("jobs.yaml", jobs, 1)] {
+        let file = folder.write(name, file);
+        let (_, output, errors) = run_simulate(&["-", "-o", "json", "--framework-file", &file], &input);
+        let report: Value = serde_json::from_str(&output).unwrap();
+        let rows =
+            ["admitted", "pending", "finished"].map(|list| report[list].as_array().map_or(0, Vec::len));
+        assert_eq!(rows.iter().sum::<usize>(), expected, "{name}: {errors} {report:#}");
+    }
+}
+
 #[test]
 fn wrong_files_stop_the_program() {
     let folder = TestFolder::new("framework-file");

@@ -9,6 +9,11 @@ use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::reconciler::{CoreSettings, Delta, Effect, SnapshotIntervals, Verb, WriteOutcome, WriteResult};
 use sluice::scheduler::AdmissionFairSharing;
+use sluice::visibility::access::Access;
+use sluice::visibility::page::PageQuery;
+use sluice::visibility::pending_list::{ListOrder, pending_workloads};
+use sluice::visibility::selector::WorkloadSelector;
+use sluice::visibility::workloads::WorkloadQuery;
 use std::collections::BTreeMap;
 
 /// A manager that leads and one that stands by, which see the same objects.
@@ -119,15 +124,20 @@ impl Managers {
         self.carry_out(effects);
     }
 
-    /// Admits a workload, which its check holds up where there is one.
-    fn admit(&mut self, name: &str, cpu: i64) {
+    /// Creates a workload of a LocalQueue.
+    fn queue(&mut self, name: &str, queue: &str, cpu: i64) {
         let mut new = workload(name, &[]);
         new["metadata"]["labels"] = json!({});
         new["metadata"]["ownerReferences"] = json!([]);
-        new["spec"]["queueName"] = json!("used");
+        new["spec"]["queueName"] = json!(queue);
         let container = &mut new["spec"]["podSets"][0]["template"]["spec"]["containers"][0];
         container["resources"]["requests"]["cpu"] = json!(cpu);
         self.put(Kind::Workload, new);
+    }
+
+    /// Admits a workload, which its check holds up where there is one.
+    fn admit(&mut self, name: &str, cpu: i64) {
+        self.queue(name, "used", cpu);
         let conditions = &self.workload(name)["status"]["conditions"];
         let admitted =
             conditions.as_array().unwrap().iter().any(|c| c["type"] == "Admitted" && c["status"] == "True");
@@ -161,6 +171,17 @@ impl Managers {
 /// Past usage by which the workloads of the LocalQueue are ordered.
 fn past_usage(core: &Core) -> f64 {
     core.state.snapshot().queues.local_queues[&ObjectKey::new("ns", "used")].past_usage.unwrap()
+}
+
+/// Names of the workloads that wait, in the order in which readers of this manager see them.
+fn pending_names(core: &Core) -> Vec<String> {
+    let query = WorkloadQuery {
+        namespace: None,
+        selector: WorkloadSelector::parse("status=pending").unwrap(),
+        page: PageQuery { limit: 10, ..PageQuery::default() },
+    };
+    let found = pending_workloads(&core.state.snapshot(), &Access::everything(), &query, ListOrder::Position);
+    found.unwrap().0.into_iter().map(|row| row.metadata.name).collect()
 }
 
 fn take_over(core: &mut Core) -> f64 {
@@ -202,6 +223,25 @@ fn penalties_that_are_not_written_go_on_after_a_change_of_leader() {
         for after in [take_over(&mut managers.standby), take_over(&mut managers.restarted())] {
             assert!((after - before).abs() < before * 0.05, "checked: {checked}: {before} became {after}");
         }
+    }
+}
+
+/// What waits in a LocalQueue without past usage comes before what has waited longer in one that has some: in the lists of each manager.
+#[test]
+fn lists_of_a_standby_are_in_the_order_of_the_leader() {
+    let mut managers = Managers::new(false);
+    let idle = json!({"metadata": {"name": "idle", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}});
+    managers.put(Kind::LocalQueue, idle);
+    managers.admit("first", 40);
+    managers.pass_seconds(600);
+    managers.queue("early", "used", 90);
+    managers.pass_seconds(5);
+    managers.queue("late", "idle", 90);
+    managers.pass_seconds(30);
+    let mut restarted = managers.restarted();
+    restarted.advance_seconds(1);
+    for core in [&managers.leader, &managers.standby, &restarted] {
+        assert_eq!(pending_names(core), ["w-late", "w-early"]);
     }
 }
 
