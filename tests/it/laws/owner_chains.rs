@@ -222,6 +222,15 @@ impl Scene {
         }
     }
 
+    /// Deletes the Workloads of objects that are gone.
+    fn collect_garbage(&mut self) {
+        for (owner, name) in self.owned_workloads() {
+            if !self.exists(owner) {
+                self.server.delete(Kind::Workload, &name);
+            }
+        }
+    }
+
     /// Lets the fate of the chain come. Returns the objects whose Workloads are stopped, and the ones that have finished.
     fn meet_fate(&mut self) -> (BTreeSet<usize>, BTreeSet<usize>) {
         let (fate, of) = self.chain.fate;
@@ -280,6 +289,7 @@ fn check(chain: Chain) {
     scene.assert_runs("there is room", &none);
     let (stopped, finished) = scene.meet_fate();
     scene.server.advance(jiff::SignedDuration::from_secs(30));
+    scene.collect_garbage();
     for _ in 0..scene.chain.links.len() {
         scene.resume_children();
     }
