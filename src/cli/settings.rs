@@ -355,6 +355,9 @@ fn non_negative_duration(what: &str, duration: config::Duration) -> anyhow::Resu
 mod setting_coverage;
 
 #[cfg(test)]
+mod setting_values;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

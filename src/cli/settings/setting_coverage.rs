@@ -135,14 +135,20 @@ fn effect(body: &str) -> Result<(String, Vec<String>), String> {
     let loaded = config::parse(&format!("{head}{body}\n"), &crate::frameworks::known_frameworks())
         .map_err(|error| error.to_string())?;
     let warnings = loaded.warnings.clone();
+    Ok((parts(loaded.configuration)?, warnings))
+}
+
+/// Returns the settings of all parts of the manager as text.
+pub(super) fn parts(configuration: config::Configuration) -> Result<String, String> {
     let args = Command::parse_from(["manager", "--identity", "a"]).args;
-    let settings = from_configuration(args, loaded.configuration).map_err(|error| error.to_string())?;
+    let settings = from_configuration(args, configuration).map_err(|error| error.to_string())?;
     let configuration = &settings.configuration;
+    let lease = settings.lease().map_err(|error| error.to_string())?;
     // Settings of the listeners.
     let listeners = (&settings.listen, &configuration.health, &configuration.tls);
     let parts = (settings.core(), settings.admission(), settings.families(), settings.rate());
-    let more = (settings.lease(), settings.certificates(), settings.sync_timeout());
-    Ok((format!("{listeners:?} {parts:?} {more:?}"), warnings))
+    let more = (lease, settings.certificates(), settings.sync_timeout());
+    Ok(format!("{listeners:?} {parts:?} {more:?}"))
 }
 
 #[test]
