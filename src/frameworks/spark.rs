@@ -14,7 +14,10 @@ use super::row::{
     Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::spark_pods;
-use super::spark_texts::{ALLOCATION, FIELDS, SETTINGS, integer, shown, switches_on};
+use super::spark_texts::{
+    ALLOCATION, FIELDS, Form, SETTINGS, SPARK_CONF, integer, is_former_name, is_number_of_devices, shown,
+    switches_on,
+};
 use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, PODS};
 use super::view::{Gvk, JobView, PodSetView};
 use crate::api::validation::{Errors, FieldError};
@@ -117,18 +120,18 @@ impl Hooks for Spark {
         spark_pods::template(job, role, name)
     }
 
-    /// Once only `true` was a boolean, and Spark's minimum of memory beside the heap was not read.
+    /// Once only `true` was a boolean, and neither Spark's minimum of memory beside the heap nor a former name of a setting was read.
     fn as_charged_before(&self, job: &Value) -> Option<Value> {
         let now_on = |(setting, text): (&String, &Value)| {
             setting == "spark.memory.offHeap.enabled"
                 && text != "true"
                 && text.as_str().is_some_and(switches_on)
         };
-        let minimum = |setting: &str| setting.ends_with(".minMemoryOverhead");
+        let unread = |setting: &str| setting.ends_with(".minMemoryOverhead") || is_former_name(setting);
         let mut former = job.clone();
-        let settings = former.pointer_mut("/spec/sparkConf")?.as_object_mut()?;
+        let settings = former.pointer_mut(SPARK_CONF)?.as_object_mut()?;
         let before = settings.len();
-        settings.retain(|setting, text| !minimum(setting) && !now_on((setting, text)));
+        settings.retain(|setting, text| !unread(setting) && !now_on((setting, text)));
         (settings.len() != before).then_some(former)
     }
 
@@ -170,6 +173,10 @@ impl Hooks for Spark {
         &REVIEWED
     }
 
+    fn reviewed_parts(&self) -> &'static [Pointer] {
+        &[SPARK_CONF]
+    }
+
     fn review_scope(
         &self,
         job: &JobUnderReview<'_>,
@@ -190,8 +197,9 @@ impl Hooks for Spark {
             return;
         }
         // A text that an earlier version took may stay.
+        let managed = old.filter(|old| settings.manages(old));
         let changed = |pointer: Pointer| {
-            let before = old.filter(|old| settings.manages(old)).and_then(|old| old.text(pointer));
+            let before = managed.and_then(|old| old.text(pointer));
             job.text(pointer).filter(|text| before != Some(*text))
         };
         for (pointer, form) in FIELDS {
@@ -201,6 +209,7 @@ impl Hooks for Spark {
         for (pointer, form) in SETTINGS {
             errors.extend(changed(pointer).and_then(|text| form.fault(pointer, text)));
         }
+        errors.extend(new_faults_of_devices(job, managed));
         let mode = job.text(MODE).unwrap_or_default();
         if mode != "cluster" {
             let detail = "only the mode cluster is supported for a queued SparkApplication";
@@ -217,6 +226,19 @@ impl Hooks for Spark {
             }
         }
     }
+}
+
+/// Returns the faults of numbers of devices that an earlier version of the application does not have. No table has the names of
+/// these settings: the name of the device is part of them.
+fn new_faults_of_devices(job: &JobUnderReview<'_>, old: Option<&JobUnderReview<'_>>) -> Vec<FieldError> {
+    let settings = job.value(SPARK_CONF).and_then(Value::as_object).into_iter().flatten();
+    let numbers = settings.filter(|(setting, _)| is_number_of_devices(setting));
+    let fault = |(setting, text): (&String, &Value)| {
+        let before = old.and_then(|old| old.value(SPARK_CONF)?.get(setting));
+        let text = text.as_str().filter(|_| before != Some(text))?;
+        Form::Integer.fault(&format!("{SPARK_CONF}/{setting}"), text)
+    };
+    numbers.filter_map(fault).collect()
 }
 
 /// The fields of an application that its rules read.

@@ -7,7 +7,7 @@
 use super::JobError;
 use super::played_status::set_at;
 use super::read::{self, malformed};
-use super::spark_texts::{self as texts, Form, shown};
+use super::spark_texts::{self as texts, FORMER_NAMES, Form, shown};
 use crate::resources::Quantity;
 use serde_json::{Value, json};
 
@@ -91,14 +91,20 @@ impl SparkRole<'_> {
         if own.is_some() { Ok(own) } else { self.setting(setting, form, read_as) }
     }
 
-    /// Reads a setting of Spark. In its name, `*` stands for the role.
+    /// Reads a setting of Spark; where it is absent, by the name that it once had. In its name, `*` stands for the role.
     fn setting<T>(
         &self,
         name: &str,
         form: Form,
         read_as: fn(&str) -> Option<T>,
     ) -> Result<Option<T>, JobError> {
-        self.at(&format!("/spec/sparkConf/{}", name.replace('*', self.name)), form, read_as)
+        let read =
+            |name: &str| self.at(&format!("/spec/sparkConf/{}", name.replace('*', self.name)), form, read_as);
+        let former = FORMER_NAMES.iter().find(|(present, _)| *present == name);
+        match (read(name)?, former) {
+            (None, Some((_, former))) => read(former),
+            (found, _) => Ok(found),
+        }
     }
 
     /// Reads a text of the object. An empty one counts as absent.
@@ -274,6 +280,24 @@ mod tests {
             job["spec"]["sparkConf"][setting] = json!(value);
             let requests = &spark_container(&job, "executor")["resources"]["requests"];
             assert_eq!(*requests, json!({"cpu": cpu, "memory": memory}), "{setting}");
+        }
+        // Names of earlier versions, which count where the present ones are absent.
+        for (settings, memory) in [
+            (json!({"spark.yarn.executor.memoryOverhead": "1g"}), "2048Mi"),
+            (
+                json!({"spark.yarn.executor.memoryOverhead": "1g", "spark.executor.memoryOverhead": "100"}),
+                "1124Mi",
+            ),
+            (json!({"spark.yarn.driver.memoryOverhead": "1g"}), "1408Mi"),
+            (json!({"spark.unsafe.offHeap": "true", "spark.memory.offHeap.size": "1g"}), "2432Mi"),
+            (
+                json!({"spark.unsafe.offHeap": "true", "spark.memory.offHeap.enabled": "false", "spark.memory.offHeap.size": "1g"}),
+                "1408Mi",
+            ),
+        ] {
+            let job = json!({"spec": {"type": "Scala", "executor": {}, "sparkConf": settings}});
+            let requests = &spark_container(&job, "executor")["resources"]["requests"];
+            assert_eq!(requests["memory"], memory, "{settings}");
         }
         let mut job = json!({"spec": {"memoryOverheadFactor": "0.2", "driver": {"memory": "10g"}}});
         assert_eq!(spark_container(&job, "driver")["resources"]["requests"]["memory"], "12288Mi");

@@ -49,7 +49,7 @@ pub(super) enum Form {
 }
 
 /// A setting in `sparkConf`, by its name there.
-pub(super) const SETTINGS: [(Pointer, Form); 19] = [
+pub(super) const SETTINGS: [(Pointer, Form); 22] = [
     ("/spec/sparkConf/spark.dynamicAllocation.enabled", Form::Switch),
     ("/spec/sparkConf/spark.streaming.dynamicAllocation.enabled", Form::Switch),
     ("/spec/sparkConf/spark.executor.instances", Form::Integer),
@@ -69,7 +69,23 @@ pub(super) const SETTINGS: [(Pointer, Form); 19] = [
     ("/spec/sparkConf/spark.executor.pyspark.memory", Form::Mebibytes),
     ("/spec/sparkConf/spark.memory.offHeap.enabled", Form::Boolean),
     ("/spec/sparkConf/spark.memory.offHeap.size", Form::Bytes),
+    ("/spec/sparkConf/spark.yarn.driver.memoryOverhead", Form::Mebibytes),
+    ("/spec/sparkConf/spark.yarn.executor.memoryOverhead", Form::Mebibytes),
+    ("/spec/sparkConf/spark.unsafe.offHeap", Form::Boolean),
 ];
+
+/// The settings of Spark.
+pub(super) const SPARK_CONF: Pointer = "/spec/sparkConf";
+
+/// Settings with the names that they had in earlier versions of Spark, which it reads where the present one is absent. `*` stands
+/// for a role.
+pub(super) const FORMER_NAMES: [(&str, &str); 2] = [
+    ("spark.*.memoryOverhead", "spark.yarn.*.memoryOverhead"),
+    ("spark.memory.offHeap.enabled", "spark.unsafe.offHeap"),
+];
+
+/// What settings with the number of a device begin with; its name follows.
+const DEVICES: [&str; 2] = ["spark.driver.resource.", "spark.executor.resource."];
 
 /// Fields of the object. An empty one counts as absent.
 pub(super) const FIELDS: [(Pointer, Form); 11] = [
@@ -131,6 +147,18 @@ impl Form {
 pub(super) fn shown(pointer: &str) -> String {
     let setting = pointer.strip_prefix("/spec/sparkConf/");
     setting.map_or_else(|| path_of(pointer), |name| format!("spec.sparkConf[{name}]"))
+}
+
+/// Returns whether a setting is the number of a device, whose name is part of that of the setting.
+pub(super) fn is_number_of_devices(setting: &str) -> bool {
+    let of_role = |prefix: &&str| setting.strip_prefix(*prefix).is_some_and(|rest| rest.ends_with(".amount"));
+    DEVICES.iter().any(of_role)
+}
+
+/// Returns whether a setting has the name of an earlier version of Spark.
+pub(super) fn is_former_name(setting: &str) -> bool {
+    let names = |former: &str| ["driver", "executor"].iter().any(|role| former.replace('*', role) == setting);
+    FORMER_NAMES.iter().any(|(_, former)| names(former))
 }
 
 /// Removes what Java's `trim` removes.
@@ -294,6 +322,28 @@ mod tests {
             ("nonsense", None),
         ] {
             assert_eq!(limit(text).as_deref(), known, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn settings_are_found_by_their_names() {
+        for (setting, devices, former) in [
+            ("spark.driver.resource.gpu.amount", true, false),
+            ("spark.executor.resource.fpga.amount", true, false),
+            ("spark.executor.resource.gpu.vendor", false, false),
+            ("spark.task.resource.gpu.amount", false, false),
+            ("spark.yarn.driver.memoryOverhead", false, true),
+            ("spark.yarn.executor.memoryOverhead", false, true),
+            ("spark.unsafe.offHeap", false, true),
+            ("spark.executor.memoryOverhead", false, false),
+        ] {
+            assert_eq!(
+                (is_number_of_devices(setting), is_former_name(setting)),
+                (devices, former),
+                "{setting}"
+            );
+            let pointer = format!("{SPARK_CONF}/{setting}");
+            assert!(!former || SETTINGS.iter().any(|(checked, _)| *checked == pointer), "{setting}");
         }
     }
 

@@ -144,19 +144,23 @@ fn jobs_that_are_charged_too_much_run_on() {
     assert!(runs(&server, "RayCluster") && pods(&server) == 2);
 }
 
-/// Earlier versions took `TRUE` for no boolean.
+/// Earlier versions took `TRUE` for no boolean, and did not read names that Spark had given up.
 #[test]
 fn spark_applications_run_on() {
     let name = "SparkApplication";
-    let application = json!({"metadata": metadata(), "spec": {"type": "Scala", "mode": "cluster",
-        "sparkVersion": "4.0.0", "mainApplicationFile": "local:///a.jar",
-        "sparkConf": {"spark.memory.offHeap.enabled": "false", "spark.memory.offHeap.size": "8g"},
-        "driver": {"coreRequest": "1", "memory": "512m"},
-        "executor": {"instances": 2, "coreRequest": "1", "memory": "512m"}}});
-    let server = changed_unseen(name, application, |job| {
-        job["spec"]["sparkConf"]["spark.memory.offHeap.enabled"] = json!("TRUE");
-    });
-    assert!(runs(&server, name));
-    let [note] = &said(&server)[..] else { panic!("{:?}", said(&server)) };
-    assert!(note.contains("not charged: memory: 16Gi."), "{note}");
+    for (setting, text, missing) in [
+        ("spark.memory.offHeap.enabled", "TRUE", "16Gi"),
+        ("spark.unsafe.offHeap", "true", "16Gi"),
+        ("spark.yarn.executor.memoryOverhead", "1408m", "2Gi"),
+    ] {
+        let application = json!({"metadata": metadata(), "spec": {"type": "Scala", "mode": "cluster",
+            "sparkVersion": "4.0.0", "mainApplicationFile": "local:///a.jar",
+            "sparkConf": {"spark.memory.offHeap.size": "8g"},
+            "driver": {"coreRequest": "1", "memory": "512m"},
+            "executor": {"instances": 2, "coreRequest": "1", "memory": "512m"}}});
+        let server = changed_unseen(name, application, |job| job["spec"]["sparkConf"][setting] = json!(text));
+        assert!(runs(&server, name), "{setting}");
+        let [note] = &said(&server)[..] else { panic!("{setting}: {:?}", said(&server)) };
+        assert!(note.contains(&format!("not charged: memory: {missing}.")), "{setting}: {note}");
+    }
 }

@@ -105,11 +105,28 @@ fn texts_of_a_spark_application() {
         ("spark.executor.instances", "two", false),
         ("spark.kubernetes.memoryOverheadFactor", "0.2f", true),
         ("spark.kubernetes.memoryOverheadFactor", "20%", false),
+        ("spark.driver.resource.gpu.amount", "2", true),
+        ("spark.driver.resource.gpu.amount", "two", false),
+        ("spark.executor.resource.example.com/fpga.amount", "1.5", false),
+        ("spark.executor.resource.gpu.amount", "", false),
+        ("spark.task.resource.gpu.amount", "0.5", true),
     ] {
         let mut spec = spec.clone();
         spec["sparkConf"] = json!({setting: value});
         let path = format!("spec.sparkConf[{setting}]: Invalid value: {value:?}");
         check(row, &spec, (!taken).then_some(&*path).as_slice());
+    }
+    // No setting that is charged takes one of these.
+    let settings =
+        row.hooks.review_fields().iter().filter_map(|field| field.pointer().strip_prefix("/spec/sparkConf/"));
+    let settings: Vec<&str> = settings.collect();
+    assert!(settings.len() > 20, "{settings:?}");
+    for setting in settings {
+        for value in ["", "?", "1 g", "0x10", "NaN"] {
+            let mut spec = spec.clone();
+            spec["sparkConf"] = json!({setting: value});
+            check(row, &spec, &[&format!("spec.sparkConf[{setting}]: Invalid value: {value:?}")]);
+        }
     }
     for value in ["true", "True", "TRUE", " true ", "1", "t", "T"] {
         for setting in [dynamic, "spark.streaming.dynamicAllocation.enabled"] {
