@@ -86,8 +86,8 @@ const KEPT_MAPS: [&str; 8] = [
     "tolerations",
 ];
 /// Parts of the names of Spark's settings that pods are charged by.
-const KEPT_SETTINGS: [&str; 7] =
-    ["memory", "Memory", "cores", "instances", "dynamicAllocation", "offHeap", "resource.gpu"];
+const KEPT_SETTINGS: [&str; 8] =
+    ["memory", "Memory", "cores", "instances", "dynamicAllocation", "offHeap", ".amount", ".vendor"];
 const SETTINGS: &str = "sparkConf";
 /// Groups whose kinds have no free texts outside pod specs.
 const PLAIN_GROUPS: [&str; 3] = ["", "apps", "batch"];
@@ -294,11 +294,15 @@ mod tests {
         assert_eq!(component["template"]["metadata"], json!({"name": "s", "labels": {"a": "b"}}));
         let mut spark = json!({"spec": {"mode": "cluster", "arguments": ["hunter2"], "driver": {"memory": "512m",
             "javaOptions": "-Dkey=hunter2"}, "sparkConf": {"spark.executor.memory": "1g",
+            "spark.executor.resource.fpga.amount": "2", "spark.executor.resource.fpga.vendor": "example.com",
             "spark.hadoop.fs.s3a.secret.key": "hunter2"}}});
         Redaction::default().redact(row("sparkoperator.k8s.io", "SparkApplication"), &mut spark);
         assert!(!spark.to_string().contains("hunter2"), "{spark}");
         let kept = ["/spec/mode", "/spec/driver/memory", "/spec/sparkConf/spark.executor.memory"];
         assert_eq!(kept.map(|field| spark.pointer(field).unwrap()), ["cluster", "512m", "1g"]);
+        let devices =
+            ["amount", "vendor"].map(|what| format!("/spec/sparkConf/spark.executor.resource.fpga.{what}"));
+        assert_eq!(devices.map(|field| spark.pointer(&field).cloned().unwrap()), ["2", "example.com"]);
     }
 
     /// Which entry of patches a start has written.
