@@ -80,11 +80,15 @@ fn wrong_files_stop_the_program() {
         sample.replace("group: example.com", "group: ray.io").replace("kind: Render", "kind: RayJob"),
     );
     let good = folder.write("good.yaml", &sample);
+    let empty = folder.write("empty.yaml", "");
+    let commented = folder.write("commented.yaml", "# kind: Framework\n");
     for (files, wanted) in [
         (vec![&faulty], "faulty.yaml: suspend: \"/status/suspend\" must be a JSON pointer below /spec"),
         (vec![&known], "RayJob of group \"ray.io\" is known as ray.io/rayjob"),
         (vec![&good, &good], "Render of group \"example.com\" is known as example.com/render"),
         (vec![&format!("{good}.absent")], "No such file"),
+        (vec![&empty], "empty.yaml: the file has no content"),
+        (vec![&good, &commented], "commented.yaml: the file has no content"),
     ] {
         let mut arguments = vec!["-"];
         for file in files {

@@ -137,10 +137,10 @@ fn owners_that_cannot_be_seen() {
     let pod = json!({"kind": "Pod", "metadata": {"name": "j", "namespace": "ns", "uid": "j-1", "labels": {}},
         "spec": {"containers": [{"name": "c", "image": "x"}]}});
     let children = [
-        ("/mutate-batch-v1-job", job()),
-        ("/mutate-apps-v1-deployment", templated("Deployment")),
-        ("/mutate-apps-v1-statefulset", templated("StatefulSet")),
-        ("/mutate--v1-pod", pod),
+        ("/mutate-batch-v1-job", ("batch", "Job"), job()),
+        ("/mutate-apps-v1-deployment", ("apps", "Deployment"), templated("Deployment")),
+        ("/mutate-apps-v1-statefulset", ("apps", "StatefulSet"), templated("StatefulSet")),
+        ("/mutate--v1-pod", ("", "Pod"), pod),
     ];
     let owner = |api_version: &str, kind: &str| json!([{"apiVersion": api_version, "kind": kind, "name": "old", "uid": "o-1", "controller": true}]);
     let current = owner("workload.codeflare.dev/v1beta2", "AppWrapper");
@@ -150,7 +150,7 @@ fn owners_that_cannot_be_seen() {
         owner("ray.io/v1alpha1", "RayCluster"),
     ];
     let patched = |response: &Value| response["response"].get("patch").is_some();
-    for (path, object) in children {
+    for (path, kind, object) in children {
         let below = |owner: &Value, queue: Option<&str>| {
             let mut object = object.clone();
             object["metadata"]["ownerReferences"] = owner.clone();
@@ -183,7 +183,12 @@ fn owners_that_cannot_be_seen() {
                 (true, true),
                 "{path}: {other}"
             );
-            assert!(answer(&below(other, None), None, &here, &settings).0, "{path}: {other}");
+            // It gets the queue of its namespace unless the controllers of the kind of its owner create such objects.
+            let object = below(other, None);
+            let controller = OwnerRef::controller_of(&object).unwrap();
+            let owned = settings.managed_kinds().may_own(&controller, kind);
+            assert_eq!(answer(&object, None, &here, &settings), (true, !owned), "{path}: {other}");
+            assert_eq!(answer(&object, None, &elsewhere, &settings), (true, false), "{path}: {other}");
         }
     }
 }
