@@ -33,16 +33,16 @@ fn template() -> Value {
     json!({"spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}})
 }
 
+/// Returns the spec of a cluster with a group of workers that has these fields.
+fn cluster(fields: &Value) -> Value {
+    let mut group = json!({"groupName": "g", "template": template()});
+    group.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    json!({"headGroupSpec": {"template": template()}, "workerGroupSpecs": [group]})
+}
+
 #[test]
 fn limits_of_ray_workers() {
-    let row = framework("ray.io", "RayCluster").unwrap();
-    let spec = |fields: Value| {
-        let mut group = json!({"groupName": "g", "template": template()});
-        group.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        json!({"headGroupSpec": {"template": template()}, "workerGroupSpecs": [group]})
-    };
-    let group = "spec.workerGroupSpecs[0]";
-    for (fields, parts) in [
+    let cases = [
         (json!({"minReplicas": 1, "maxReplicas": 1}), vec![]),
         (json!({"numOfHosts": 0}), vec![]),
         (json!({"replicas": 9, "maxReplicas": 3}), vec![]),
@@ -53,12 +53,33 @@ fn limits_of_ray_workers() {
         (json!({"minReplicas": -1}), vec![".minReplicas: Invalid value: -1", "at least 0"]),
         (json!({"maxReplicas": -1}), vec![".maxReplicas: Invalid value: -1"]),
         (json!({"replicas": -2}), vec![".replicas: Invalid value: -2"]),
-    ] {
-        let parts: Vec<String> = parts
-            .into_iter()
-            .map(|part| if part.starts_with('.') { format!("{group}{part}") } else { part.to_owned() })
-            .collect();
-        check(row, &spec(fields), &parts.iter().map(String::as_str).collect::<Vec<_>>());
+    ];
+    let kinds = [
+        ("RayCluster", "", json!({})),
+        ("RayJob", "/rayClusterSpec", json!({"entrypoint": "x", "shutdownAfterJobFinishes": true})),
+        ("RayService", "/rayClusterConfig", json!({})),
+    ];
+    for (kind, place, others) in &kinds {
+        let group = format!("spec{}.workerGroupSpecs[0]", place.replace('/', "."));
+        for (fields, parts) in &cases {
+            let mut spec = others.clone();
+            match place.strip_prefix('/') {
+                Some(field) => spec[field] = cluster(fields),
+                None => spec = cluster(fields),
+            }
+            let of_group = |part: &&str| {
+                if part.starts_with('.') { format!("{group}{part}") } else { (*part).to_owned() }
+            };
+            let parts: Vec<String> = parts.iter().map(of_group).collect();
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            check(framework("ray.io", kind).unwrap(), &spec, &parts);
+        }
+    }
+    // The AppWrapper around a cluster has no such field: it is charged by the larger limit.
+    let wrapper = framework("workload.codeflare.dev", "AppWrapper").unwrap();
+    for (fields, _) in &cases {
+        let wrapped = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "c"}, "spec": cluster(fields)});
+        check(wrapper, &json!({"components": [{"template": wrapped}]}), &[]);
     }
 }
 
