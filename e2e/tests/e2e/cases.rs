@@ -189,8 +189,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Plane, 19, pods_ready_gate::admission_waits_for_ready_pods;
     Full, Plane, 20, fair_admission::less_used_queue_goes_first;
     Full, Plane, 20, stops_between_writes::either_manager_finishes_it;
-    Full, Plane, 60, recipes::each_choice_starts;
-    Full, Plane, 80, components::each_one_starts;
+    Full, Plane, 190, components::each_one_starts;
     Core, Plane, 15, reload::times_and_log_level_follow_the_files;
     Core, Plane, 24, crashes::leader_killed_then_paused;
     Full, Plane, 28, runtime::hung_core_is_replaced;

@@ -1,5 +1,5 @@
-//! The components of `config/`: with each, the configuration passes `config check`, and every Deployment's process becomes ready
-//! with the arguments, the account and the rights of the manifests.
+//! The choices of docs/install.md, which are the components of `config/` and configurations: with each, the configuration passes
+//! `config check`, and every Deployment's process becomes ready with the arguments, the account and the rights of the manifests.
 
 use crate::cases::{CASES, note};
 use crate::fixture::Fixture;
@@ -23,17 +23,20 @@ const CERTIFICATES: &str = "webhook-certs/self-managed";
 /// Kinds of jobs that are added to the shipped ones, among the fields of a choice.
 const FRAMEWORKS: &str = "added frameworks";
 
-/// A component with the ones that it patches, and what the table of choices says to set in the configuration.
+/// A component with the ones that it patches, or none, and what the table of choices says to set in the configuration.
 struct Choice {
     name: String,
     components: Vec<String>,
     configuration: Map<String, Value>,
 }
 
-/// Starts what each component makes of `config/default`.
+/// Starts what each component, and each configuration that is named without one, makes of `config/default`.
 pub(crate) async fn each_one_starts(_: &mut Cluster, fixture: &Fixture) -> Result<()> {
-    let choices = choices()?;
+    let mut choices = choices()?;
     ensure!(choices.len() >= 18, "{} components", choices.len());
+    let configurations = configurations()?;
+    ensure!(!configurations.is_empty(), "no configuration without a component");
+    choices.extend(configurations);
     let folder = ControlPlane::temporary_folder().with_extension(&fixture.name);
     let mut site = InstalledManifests::start(&folder).await?;
     let mut started = 0_u32;
@@ -45,7 +48,7 @@ pub(crate) async fn each_one_starts(_: &mut Cluster, fixture: &Fixture) -> Resul
         started += u32::from(outcome?);
     }
     note(format_args!(
-        "{} sets of components, of which {started} change what a process reads",
+        "{} components and configurations, of which {started} change what a process reads",
         choices.len()
     ));
     Ok(())
@@ -115,6 +118,34 @@ fn choices() -> Result<Vec<Choice>> {
     };
     choices.retain(|choice| choice.components.is_empty() || !in_larger(choice));
     Ok(choices)
+}
+
+/// Returns the configurations that the table of choices names without a component. One that is named beside a component is started
+/// with that.
+fn configurations() -> Result<Vec<Choice>> {
+    let page = fs::read_to_string(paths::root().join("docs/install.md"))?;
+    let (_, section) = page.split_once("\n## Choices\n").context("the page has choices")?;
+    let rows =
+        section.lines().take_while(|line| !line.starts_with("## ")).filter(|line| line.starts_with("| "));
+    let mut found = Vec::new();
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [choice, "–", ..] = cells[..] else { continue };
+        for text in choice.split('`').skip(1).step_by(2) {
+            let Some((name, value)) = text.split_once(": ") else { continue };
+            let value: Value = serde_saphyr::from_str(value)?;
+            // A gate alone is called one in the words before it.
+            let path = if choice.contains("the feature gate `") {
+                format!("featureGates.{name}")
+            } else {
+                name.to_owned()
+            };
+            let fields = path.rsplit('.').fold(value, |value, name| json!({name: value}));
+            let configuration = fields.as_object().cloned().unwrap_or_default();
+            found.push(Choice { name: text.to_owned(), components: vec![], configuration });
+        }
+    }
+    Ok(found)
 }
 
 /// Returns what docs/install.md says to set with a component.

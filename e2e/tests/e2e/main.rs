@@ -68,7 +68,6 @@ mod queue_life;
 mod queue_order;
 mod ray_clusters;
 mod rbac_changes;
-mod recipes;
 mod recorded_history;
 mod recorder;
 mod recreated_queues;
