@@ -8,6 +8,7 @@
     reason = "a helper fails its test; skipped tests print a line"
 )]
 
+mod applied_twice;
 mod audit;
 mod audit_commands;
 mod audit_stuck;
