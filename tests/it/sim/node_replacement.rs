@@ -13,9 +13,10 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
+use sluice::frameworks::JobKind;
 use sluice::reconciler::CoreSettings;
 use sluice::simulate::fake_api_server::key_of;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const TAINT: &str = "e2e.example/shaky";
 
@@ -122,6 +123,39 @@ fn failed_replacement_is_reported() {
         world.events.iter().any(|(_, reason)| reason == "SecondPassFailed")
     });
     assert!(is_admitted(&world, "j") && topology_assignment(&world, "j").contains_key("a1"));
+}
+
+/// A pod cannot move to another node: its Workload keeps the place, the node stays listed as failed, and no pass tries again.
+#[test]
+fn single_pods_keep_their_placement() {
+    let frameworks = BTreeSet::from(["batch/job", "pod"].map(str::to_owned));
+    let settings =
+        CoreSettings { frameworks, added_job_kinds: [JobKind::POD].into(), ..CoreSettings::default() };
+    for seed in 0..4 {
+        let mut world = racks_with_settings(seed, &ALL_NODES, &settings);
+        let labels = json!({"kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/managed": "true"});
+        let containers = json!([{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]);
+        world.create(
+            Kind::Pod,
+            json!({
+                "metadata": {"name": "p", "namespace": "ns", "labels": labels, "finalizers": ["kueue.x-k8s.io/managed"]},
+                "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}], "containers": containers},
+                "status": {"phase": "Pending"},
+            }),
+        );
+        run_until(&mut world, "it is admitted", |world| is_admitted(world, "p"));
+        assert!(world.run_until_idle(20_000), "seed {seed}: it did not settle");
+        let placed = topology_assignment(&world, "p");
+        let host = placed.keys().next().unwrap();
+        set_node_ready(&mut world, host, "False");
+        run_until(&mut world, "the node is listed", |world| is_listed_unhealthy(world, "p", host));
+        assert!(world.run_until_idle(20_000), "seed {seed}: it did not settle");
+        assert!(is_admitted(&world, "p") && is_listed_unhealthy(&world, "p", host), "seed {seed}");
+        assert_eq!(topology_assignment(&world, "p"), placed, "seed {seed}");
+        let evicted = any_version(&mut world, "p", |w| condition(w, "Evicted") == Some("True"));
+        assert!(!evicted, "seed {seed}");
+        assert!(world.events.iter().all(|(_, reason)| reason != "SecondPassFailed"), "seed {seed}");
+    }
 }
 
 /// Without admission there are no pods: a workload keeps its failed domain, and gets another one when it is admitted.
