@@ -1,7 +1,8 @@
 //! The kind AppWrapper: objects in an object. Its pod sets are where each wrapped object has pod templates: as the status says, as the
 //! component declares, or, for kinds that the controller knows, as their rows read them.
 //!
-//! Invariant: the wrapped objects are not changed. A start lists what it adds beside them, and the controller merges it.
+//! Invariants: the wrapped objects are not changed. A start lists what it adds beside them, and the controller merges it. No pod set is
+//! charged for fewer pods than its object makes: what the status says is what the controller reads, `replicas` alone of a Ray cluster.
 
 use super::JobError;
 use super::hooks::Hooks;
@@ -139,8 +140,16 @@ impl Hooks for AppWrapper {
     fn as_charged_before(&self, job: &Value) -> Option<Value> {
         let mut former = job.clone();
         let mut differs = false;
-        for component in former.pointer_mut(COMPONENTS)?.as_array_mut()? {
+        for (number, component) in former.pointer_mut(COMPONENTS)?.as_array_mut()?.iter_mut().enumerate() {
             let Some(object) = component.get_mut("template") else { continue };
+            if let Some(mut listed) = listed(job, number).ok()? {
+                if raise(&mut listed, object).ok()? {
+                    // Without its kind it is charged for what is listed alone.
+                    object.as_object_mut()?.remove("kind");
+                    differs = true;
+                }
+                continue;
+            }
             let Some(row) = known_row(object) else { continue };
             if let Some(charged) = row.hooks.as_charged_before(object) {
                 (*object, differs) = (charged, true);
@@ -181,19 +190,17 @@ struct Declared {
 fn wrapped_sets(job: &Value) -> Result<Vec<(String, WrappedSet<'_>)>, JobError> {
     let name = read::string(job, "/metadata/name")?.unwrap_or_default();
     let components = read::list(job, COMPONENTS)?;
-    let known = read::list(job, COMPONENT_STATUS)?;
     let mut sets = Vec::new();
     for (number, component) in components.iter().enumerate() {
         let path = format!("{COMPONENTS}/{number}");
         let object = component.get("template").unwrap_or(&Value::Null);
-        let from_status = known.get(number).filter(|_| known.len() == components.len());
-        let own = read::list(component, "/podSets")?;
-        let declared = match from_status {
-            Some(status) => {
-                read_declared(read::list(status, "/podSets")?, &format!("{COMPONENT_STATUS}/{number}"))?
+        let in_template = |error| read::below(&format!("{path}/template"), error);
+        let declared = match listed(job, number)? {
+            Some(mut listed) => {
+                raise(&mut listed, object).map_err(in_template)?;
+                listed
             }
-            None if !own.is_empty() => read_declared(own, &path)?,
-            None => inferred(object).map_err(|error| read::below(&format!("{path}/template"), error))?,
+            None => inferred(object).map_err(in_template)?,
         };
         for (position, set) in declared.into_iter().enumerate() {
             let template = object.pointer(&set.template).filter(|template| template.is_object());
@@ -208,6 +215,32 @@ fn wrapped_sets(job: &Value) -> Result<Vec<(String, WrappedSet<'_>)>, JobError> 
         }
     }
     Ok(sets)
+}
+
+/// Returns the pod sets of a component that the status lists, or else the component itself; `None` if neither does.
+fn listed(job: &Value, number: usize) -> Result<Option<Vec<Declared>>, JobError> {
+    let components = read::list(job, COMPONENTS)?;
+    let known = read::list(job, COMPONENT_STATUS)?;
+    if let Some(status) = known.get(number).filter(|_| known.len() == components.len()) {
+        let place = format!("{COMPONENT_STATUS}/{number}");
+        return read_declared(read::list(status, "/podSets")?, &place).map(Some);
+    }
+    let own = components.get(number).map(|component| read::list(component, "/podSets")).transpose()?;
+    let own = own.filter(|own| !own.is_empty());
+    own.map(|own| read_declared(own, &format!("{COMPONENTS}/{number}"))).transpose()
+}
+
+/// Raises the counts of listed pod sets to those that are found in their object, of which the controller reads less. Returns whether
+/// one was raised.
+fn raise(listed: &mut [Declared], object: &Value) -> Result<bool, JobError> {
+    let mut is_raised = false;
+    for found in inferred(object)? {
+        let fewer = |set: &&mut Declared| set.template == found.template && set.count < found.count;
+        for set in listed.iter_mut().filter(fewer) {
+            (set.count, is_raised) = (found.count, true);
+        }
+    }
+    Ok(is_raised)
 }
 
 /// Reads pod sets that a component or the status declares.

@@ -133,6 +133,24 @@ fn ray_jobs_that_were_resized_unseen_are_queued_again() {
     }
 }
 
+/// Earlier versions charged a wrapped cluster for what the controller of the wrapper writes into the status: `replicas`.
+#[test]
+fn wrapped_clusters_run_on_what_the_status_says() {
+    let (object, group) = ray("AppWrapper");
+    let kind = kind_of("AppWrapper");
+    let mut server = changed_unseen("AppWrapper", object, |job| {
+        job.pointer_mut(group).unwrap()["numOfHosts"] = json!(3);
+        job["status"]["componentStatus"] = json!([{"podSets": [
+            {"path": "template.spec.headGroupSpec.template", "replicas": 1},
+            {"path": "template.spec.workerGroupSpecs[0].template", "replicas": 1}]}]);
+    });
+    assert!(runs(&server, "AppWrapper") && pods(&server) == 2);
+    let [note] = &said(&server)[..] else { panic!("{:?}", said(&server)) };
+    assert!(note.contains("not charged: cpu: 2."), "{note}");
+    server.edit(kind, "j", |job| job.pointer_mut(group).unwrap()["numOfHosts"] = json!(4));
+    assert!(runs(&server, "AppWrapper") && pods(&server) == 5, "its whole size counts");
+}
+
 /// A group that KubeRay does not start was charged, which is no reason to stop the others.
 #[test]
 fn jobs_that_are_charged_too_much_run_on() {

@@ -178,6 +178,25 @@ fn child_follows_the_job_above() {
     assert!(server.admit(row("RayCluster"), grown, Some(&cluster)).is_ok());
 }
 
+/// The controller of an AppWrapper says `replicas` of the workers alone, and its cluster has all of its pods.
+#[test]
+fn child_of_a_wrapper_has_quota_for_what_the_status_does_not_count() {
+    let mut server = server("AppWrapper", false);
+    let sets = |(path, replicas): (&str, i64)| json!({"path": format!("template.spec.{path}.template"), "replicas": replicas});
+    let counts = [("headGroupSpec", 1), ("workerGroupSpecs[0]", 2), ("workerGroupSpecs[1]", 1)].map(sets);
+    server.edit(kind_of("AppWrapper").1, "above", |wrapper| {
+        wrapper["status"] = json!({"componentStatus": [{"podSets": counts}]});
+        let groups = &mut wrapper["spec"]["components"][0]["template"]["spec"]["workerGroupSpecs"];
+        groups[0]["numOfHosts"] = json!(2);
+        groups[1]["minReplicas"] = json!(6);
+    });
+    assert!(server.holds_quota());
+    assert_eq!(charged(&server), [11]);
+    let cluster = server.admit(row("RayCluster"), child(&server, "AppWrapper"), None).unwrap();
+    assert_ne!(cluster["spec"]["suspend"], true);
+    assert!(server.admit(row("RayCluster"), scaled(&cluster, 0, 3), Some(&cluster)).is_err());
+}
+
 /// A cluster of its own, and one of a job that is not queued, are their user's.
 #[test]
 fn other_clusters_are_scaled_freely() {

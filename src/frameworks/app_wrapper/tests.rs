@@ -91,6 +91,53 @@ fn declared_pod_sets_go_before_found_ones() {
     assert!(sets(&job).unwrap_err().to_string().starts_with("spec.components[0].podSets[0].path"));
 }
 
+/// The controller writes `replicas` of Ray workers into the status, and KubeRay makes as many pods as its row says.
+#[test]
+fn listed_counts_are_raised_to_those_of_the_row() {
+    let group = |fields: Value| {
+        let mut group = json!({"groupName": "g", "template": template("worker")});
+        group.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        group
+    };
+    let cluster =
+        |group: Value| json!({"headGroupSpec": {"template": template("head")}, "workerGroupSpecs": [group]});
+    for (fields, listed, count) in [
+        (json!({"replicas": 0, "minReplicas": 6}), 0, 6),
+        (json!({"replicas": 2, "numOfHosts": 2}), 2, 4),
+        (json!({"minReplicas": 3}), 1, 3),
+        (json!({"replicas": 5, "maxReplicas": 3}), 5, 5),
+        (json!({"replicas": 3}), 3, 3),
+    ] {
+        let spec = cluster(group(fields.clone()));
+        for (kind, spec, at) in [
+            ("RayCluster", spec.clone(), "template.spec"),
+            ("RayJob", json!({"rayClusterSpec": spec}), "template.spec.rayClusterSpec"),
+        ] {
+            let sets_of = json!([{"path": format!("{at}.headGroupSpec.template"), "replicas": 1},
+                {"path": format!("{at}.workerGroupSpecs[0].template"), "replicas": listed}]);
+            let mut declared = object("ray.io/v1", kind, &spec);
+            let mut in_status = wrapper(&json!([declared.clone()]));
+            in_status["status"]["componentStatus"] = json!([{"podSets": sets_of}]);
+            declared["podSets"] = sets_of;
+            for job in [in_status, wrapper(&json!([declared]))] {
+                let charged = |job: &Value| -> Vec<i64> {
+                    sets(job).unwrap().iter().map(|set| set["count"].as_i64().unwrap()).collect()
+                };
+                assert_eq!(charged(&job), [1, count], "{kind} {fields}");
+                // Earlier versions charged what is listed.
+                let former = AppWrapper.as_charged_before(&job);
+                assert_eq!(former.is_some(), count > listed, "{kind} {fields}");
+                assert_eq!(charged(&former.unwrap_or(job)), [1, listed], "{kind} {fields}");
+            }
+        }
+    }
+    let mut job =
+        wrapper(&json!([object("ray.io/v1", "RayCluster", &cluster(group(json!({"replicas": "x"}))))]));
+    job["status"]["componentStatus"] = json!([{"podSets": []}]);
+    let error = sets(&job).unwrap_err().to_string();
+    assert!(error.starts_with("spec.components[0].template.spec.workerGroupSpecs[0].replicas"), "{error}");
+}
+
 /// An error says where in the wrapper the faulty field is, declared or wrapped.
 #[test]
 fn errors_name_the_field_by_its_whole_path() {
