@@ -3,20 +3,23 @@
 //!
 //! Invariant: an object gets no pods without quota by a write that a webhook sees. That of the controller of the job above is no
 //! exception: it writes what the job asks for. Several objects below one controller share its quota. Objects that get no size apart from
-//! that of the job above, such as the Jobs of a JobSet, must not grow beyond one of its pod sets: their controllers never change them so.
-//! Nor may one pod request more than one of its pod set.
+//! that of the job above, such as the Jobs of a JobSet, must not grow beyond one of its pod sets, alone or together: their controllers
+//! never change them so. What their controllers make, replace and retry is not compared. Nor may one pod request more than one of its
+//! pod set.
 
 use super::ancestry::objects_above;
 use super::review::ReviewRequest;
 use super::{OwnerRef, OwnerView};
+use crate::api::ObjectKey;
 use crate::api::names::ELASTIC_JOB_ANNOTATION;
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, FieldError};
 use crate::frameworks::{
-    Claim, Elastic, ExcessGroup, JobUnderReview, PodSetRequests, PodSetSize, PodSetUnderReview, Searched,
-    SizedChild, excess_of_pod, framework, has_room, left_by,
+    ChildGroup, Claim, Elastic, ExcessGroup, JobUnderReview, PodSetRequests, PodSetSize, PodSetUnderReview,
+    Searched, excess_of_pod, framework, has_room, left_by,
 };
 use crate::resources::{Requests, format_quantity};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// The job that is queued in place of an object.
@@ -26,8 +29,8 @@ struct JobAbove {
     pod_sets: Arc<[PodSetSize]>,
     /// What one pod of each pod set requests.
     requests: Arc<[PodSetRequests]>,
-    /// The objects below its controller.
-    siblings: Vec<SizedChild>,
+    /// The controller of the object.
+    controller: OwnerRef,
 }
 
 /// Checks that a new or changed object that may run has no more pods than the job that is queued in its place asks for. One that was
@@ -45,7 +48,7 @@ pub(super) fn check(
         return check_growth(request, job, old, errors);
     }
     let Some(above) = job_above(request, job) else { return };
-    let (groups, siblings) = (job.groups(), &above.siblings);
+    let (groups, siblings) = (job.groups(), request.ctx.objects.children(&above.controller));
     // One that waits for room, or has quota of its own, is queued apart.
     let own = siblings.iter().position(|child| *child.uid == *job.uid);
     let is_apart = |at: usize| siblings.get(at).is_some_and(|child| child.claim == Claim::Waits);
@@ -61,11 +64,12 @@ pub(super) fn check(
     if old.is_some_and(|old| !old.suspended && old.groups().len() == groups.len() && pods(job) <= pods(old)) {
         return;
     }
-    errors.push(excess_error(job, &above.owner, &excess));
+    errors.push(excess_error(job, &above.owner, &excess, ""));
 }
 
 /// Checks that an object whose size its controller sets once does not grow beyond the pod set that a start has written into its
-/// template, or beyond the whole job if that is not known, and that its pods request no more than those of the job.
+/// template, or beyond the whole job if that is not known, alone or with the others below its controller, and that its pods request no
+/// more than those of the job.
 fn check_growth(
     request: &ReviewRequest<'_>,
     job: &JobUnderReview<'_>,
@@ -82,11 +86,24 @@ fn check_growth(
         return;
     }
     let Some(above) = job_above(request, job) else { return };
-    let excess = job.row.excess_group(&job.groups(), &above.pod_sets);
-    if let Some(excess) = excess.filter(|excess| grown.get(excess.index) == Some(&true)) {
-        errors.push(excess_error(job, &above.owner, &excess));
+    let groups = job.groups();
+    let has_grown = |excess: &ExcessGroup| grown.get(excess.index) == Some(&true);
+    if let Some(excess) = job.row.excess_group(&groups, &above.pod_sets).filter(has_grown) {
+        errors.push(excess_error(job, &above.owner, &excess, ""));
+    } else if grown.contains(&true) {
+        let others = groups_beside(request, job, &above);
+        let excess = job.row.excess_group_beside(&groups, &others, &above.pod_sets).filter(has_grown);
+        let beside = " beside those of the others below its controller";
+        errors.extend(excess.map(|excess| excess_error(job, &above.owner, &excess, beside)));
     }
     check_requests(job, &raised, &above, errors);
+}
+
+/// Returns the pods of the others below the controller of an object.
+fn groups_beside(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>, above: &JobAbove) -> Vec<ChildGroup> {
+    let name = request.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let (kind, key) = ((job.row.gvk.group, job.row.gvk.kind), ObjectKey::new(request.namespace, name));
+    request.ctx.objects.groups_beside(&above.controller, kind, key)
 }
 
 /// Returns for each pod set what one pod requests of the resources of which it did not request as much before; `None` if there are none.
@@ -128,8 +145,13 @@ fn check_requests(
     }
 }
 
-/// Returns the error of a group that has more pods than the job above has quota for.
-fn excess_error(job: &JobUnderReview<'_>, above: &OwnerRef, excess: &ExcessGroup) -> FieldError {
+/// Returns the error of a group that has more pods than the job above has quota for, beside others that the text says.
+fn excess_error(
+    job: &JobUnderReview<'_>,
+    above: &OwnerRef,
+    excess: &ExcessGroup,
+    beside: &str,
+) -> FieldError {
     let pods = job.pod_sets.get(excess.index).map_or(0, |set| set.pods);
     let name = job.pod_sets.get(excess.index).and_then(|set| set.name.as_ref());
     let group = name.and_then(|name| name.path.rsplit_once('.'));
@@ -138,7 +160,7 @@ fn excess_error(job: &JobUnderReview<'_>, above: &OwnerRef, excess: &ExcessGroup
     let resizable = framework(above.group(), &above.kind).is_some_and(|row| row.flags.elastic != Elastic::No);
     let elastic = format!(", or make that elastic by its annotation {ELASTIC_JOB_ANNOTATION}");
     let detail = format!(
-        "{} {}, which is queued in place of this {kind}, has quota for {} of these pods: change the {}{}",
+        "{} {}, which is queued in place of this {kind}, has quota for {} of these pods{beside}: change the {}{}",
         above.kind,
         above.name,
         excess.allowed,
@@ -154,7 +176,8 @@ pub(super) fn without_room(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>
         return None;
     }
     let above = job_above(request, job)?;
-    let has_room = has_room(&job.groups(), &above.siblings, &above.pod_sets);
+    let siblings = request.ctx.objects.children(&above.controller);
+    let has_room = has_room(&job.groups(), &siblings, &above.pod_sets);
     request.ctx.objects.owner(request.namespace, &above.owner).filter(|_| !has_room)
 }
 
@@ -176,5 +199,5 @@ fn job_above(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>) -> Option<Jo
     let owner = objects_above(ctx, request.namespace, object).ok()?.queued()?;
     let stored = ctx.objects.owner(request.namespace, &owner)?;
     let (pod_sets, requests) = (stored.pod_sets?, stored.pod_requests.unwrap_or_default());
-    Some(JobAbove { owner, pod_sets, requests, siblings: ctx.objects.children(&controller) })
+    Some(JobAbove { owner, pod_sets, requests, controller })
 }

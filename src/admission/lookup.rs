@@ -3,7 +3,7 @@
 use super::{ObjectLookup, OwnerRef, OwnerView};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::frameworks::{Related, SizedChild};
+use crate::frameworks::{ChildGroup, Related, SizedChild};
 use crate::snapshot::Snapshot;
 use std::collections::BTreeMap;
 
@@ -40,6 +40,16 @@ impl ObjectLookup for Snapshot {
 
     fn children(&self, controller: &OwnerRef) -> Vec<SizedChild> {
         Self::children(self, &controller.uid)
+    }
+
+    fn groups_beside(
+        &self,
+        above: &OwnerRef,
+        (group, kind): (&str, &str),
+        key: ObjectKey,
+    ) -> Vec<ChildGroup> {
+        let kind = Kind::from_group_kind(group, kind);
+        kind.map(|kind| Self::groups_beside(self, &above.uid, &(kind, key))).unwrap_or_default()
     }
 
     fn owner(&self, namespace: &str, owner: &OwnerRef) -> Option<OwnerView> {

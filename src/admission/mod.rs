@@ -33,9 +33,10 @@ pub use review::{paths, review};
 pub use settings::AdmissionSettings;
 pub use webhook_entries::{kinds_open_without_queue, kinds_without_entry};
 
+use crate::api::ObjectKey;
 pub use crate::api::partial::ReadError;
 pub use crate::frameworks::OwnerRef;
-use crate::frameworks::{OwnPlace, PodIdentity, PodSetRequests, PodSetSize, Related, SizedChild};
+use crate::frameworks::{ChildGroup, OwnPlace, PodIdentity, PodSetRequests, PodSetSize, Related, SizedChild};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,6 +72,11 @@ pub trait ObjectLookup {
     fn owner(&self, namespace: &str, owner: &OwnerRef) -> Option<OwnerView>;
     /// Returns the objects below a controller that share its quota, in their order.
     fn children(&self, _: &OwnerRef) -> Vec<SizedChild> {
+        Vec::new()
+    }
+    /// Returns the pods of the objects below a controller that get no size apart from that of the job above them, without those of the one
+    /// of this group, kind and key.
+    fn groups_beside(&self, _: &OwnerRef, _: (&str, &str), _: ObjectKey) -> Vec<ChildGroup> {
         Vec::new()
     }
 }

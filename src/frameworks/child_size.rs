@@ -123,7 +123,27 @@ impl Framework {
     /// Returns the first group of an object of the kind that has more pods than the job above is charged for.
     pub fn excess_group(&self, groups: &[ChildGroup], above: &[PodSetSize]) -> Option<ExcessGroup> {
         let apart = self.hooks.is_sized_apart_from_owner();
-        if apart { first_excess_group(groups, above) } else { first_excess_group_in_job(groups, above) }
+        if apart { first_excess_group(groups, above) } else { first_excess_group_in_job(groups, &[], above) }
+    }
+
+    /// Returns the first group of an object of the kind, which gets no size apart from that of the job above it, that has more pods than
+    /// these groups of others leave of what that job is charged for.
+    pub fn excess_group_beside(
+        &self,
+        groups: &[ChildGroup],
+        others: &[ChildGroup],
+        above: &[PodSetSize],
+    ) -> Option<ExcessGroup> {
+        if self.hooks.is_sized_apart_from_owner() || others.is_empty() {
+            return None;
+        }
+        first_excess_group_in_job(groups, others, above)
+    }
+
+    /// Returns whether an object of the kind may have pods of the pod sets of the job above it, together with others below its controller.
+    pub fn shares_pods_of_owner(&self, view: &JobView) -> bool {
+        let is_over = view.suspended || view.deleting || view.status.finished.is_some();
+        !is_over && view.options.slice.is_none() && !self.hooks.is_sized_apart_from_owner()
     }
 
     /// Returns whether its controller makes jobs, which could be made larger than its own pod sets.
@@ -228,12 +248,20 @@ fn first_excess_group(groups: &[ChildGroup], above: &[PodSetSize]) -> Option<Exc
 }
 
 /// Returns the first group of an object without a size of its own that has more pods than the job above is charged for: in the pod set
-/// that the label of its template says, as its own name is not that of one, and in any case in all pod sets together.
-fn first_excess_group_in_job(groups: &[ChildGroup], above: &[PodSetSize]) -> Option<ExcessGroup> {
-    let without_name = |group: &ChildGroup| ChildGroup { name: None, ..group.clone() };
-    let groups: Vec<_> = groups.iter().map(without_name).collect();
-    first_excess_group(&groups, above).or_else(|| {
-        let mut left = above.iter().fold(0, |sum: i64, (_, count)| sum.saturating_add(i64::from(*count)));
+/// that the label of its template says, as its own name is not that of one, and in any case in all pod sets together. The groups of others
+/// have their pods first.
+fn first_excess_group_in_job(
+    groups: &[ChildGroup],
+    others: &[ChildGroup],
+    above: &[PodSetSize],
+) -> Option<ExcessGroup> {
+    let without_names = |groups: &[ChildGroup]| -> Vec<ChildGroup> {
+        groups.iter().map(|group| ChildGroup { name: None, ..group.clone() }).collect()
+    };
+    let (groups, others) = (without_names(groups), without_names(others));
+    first_excess_group(&groups, &without_groups(&others, above)).or_else(|| {
+        let all = above.iter().fold(0, |sum: i64, (_, count)| sum.saturating_add(i64::from(*count)));
+        let mut left = others.iter().fold(all, |left, group| left.saturating_sub(group.pods)).max(0);
         let exceeds = |(index, group): (usize, &ChildGroup)| {
             let allowed = left;
             left = left.saturating_sub(group.pods);
@@ -256,7 +284,7 @@ mod tests {
     fn groups_of_an_unknown_pod_set_share_all_pods() {
         let above = [(Arc::from("a"), 1), (Arc::from("b"), 3)];
         let excess = |groups: &[ChildGroup]| {
-            let excess = first_excess_group_in_job(groups, &above);
+            let excess = first_excess_group_in_job(groups, &[], &above);
             excess.map(|excess| (excess.index, excess.allowed))
         };
         assert_eq!(excess(&[group("a", "", 2)]), Some((0, 1)));
@@ -265,6 +293,22 @@ mod tests {
         assert_eq!(excess(&[group("other", "", 5)]), Some((0, 4)));
         assert_eq!(excess(&[group("", "x", 3), group("", "y", 2)]), Some((1, 1)));
         assert_eq!(excess(&[]), None);
+    }
+
+    #[test]
+    fn groups_have_what_others_leave() {
+        let above = [(Arc::from("a"), 2), (Arc::from("b"), 3)];
+        let excess = |own: ChildGroup, others: &[ChildGroup]| {
+            first_excess_group_in_job(&[own], others, &above).map(|excess| excess.allowed)
+        };
+        let (a, unknown) = ([group("a", "", 1)], [group("", "b", 1)]);
+        assert_eq!((excess(group("a", "", 1), &a), excess(group("a", "", 2), &a)), (None, Some(1)));
+        assert_eq!(excess(group("b", "", 3), &a), None, "they are in another pod set");
+        assert_eq!((excess(group("", "x", 4), &a), excess(group("", "x", 5), &a)), (None, Some(4)));
+        assert_eq!(excess(group("a", "", 2), &unknown), None, "they may be in another pod set");
+        assert_eq!(excess(group("", "x", 5), &unknown), Some(4));
+        assert_eq!(excess(group("a", "", 1), &[group("a", "", 9)]), Some(0));
+        assert_eq!(excess(group("a", "", 0), &[group("a", "", 9)]), None);
     }
 
     fn requests(cpu: &Value) -> Requests {

@@ -6,8 +6,8 @@ use super::{QueueFacts, QueueView, References, Snapshot};
 use crate::api::{ObjectKey, OwnerRecord};
 use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{
-    Claim, JobKind, JobView, OwnPlace, OwnerRef, PodIdentity, PodSetRequests, PodSetSize, PodSetView,
-    SizedChild,
+    Claim, Framework, JobKind, JobView, OwnPlace, OwnerRef, PodIdentity, PodSetRequests, PodSetSize,
+    PodSetView, SizedChild, framework, groups_of,
 };
 use crate::history::HistoryStats;
 use jiff::{SignedDuration, Timestamp};
@@ -110,6 +110,10 @@ impl SnapshotBuilder {
         };
         let id = (Kind::of_job(kind), view.key.clone());
         self.set_child(&id, kind, Some(view));
+        let shares =
+            view.controller.as_ref().filter(|above| kind.shares_pods_of_owner(view) && makes_jobs(above));
+        let groups = shares.map(|controller| (controller, groups_of(view)));
+        self.current.families.shared_pods.set(&id, groups);
         self.set_owner(&id, Some(&Arc::new(entry)));
     }
 
@@ -117,6 +121,7 @@ impl SnapshotBuilder {
     pub(crate) fn remove_job(&mut self, kind: JobKind, view: &JobView) {
         let id = (Kind::of_job(kind), view.key.clone());
         self.set_child(&id, kind, None);
+        self.current.families.shared_pods.set(&id, None);
         self.set_owner(&id, None);
     }
 
@@ -172,6 +177,10 @@ impl SnapshotBuilder {
             self.current.families.external_owners.remove_mut(&id);
         }
     }
+}
+
+fn makes_jobs(controller: &OwnerRef) -> bool {
+    framework(controller.group(), &controller.kind).is_some_and(Framework::makes_jobs)
 }
 
 /// Returns whether jobs below a job may be made larger than it, and its pod sets say by what they are bounded: it makes some, does not

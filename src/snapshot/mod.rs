@@ -8,6 +8,7 @@ mod builder;
 mod inspection;
 mod no_workload;
 mod queue_facts;
+mod shared_pods;
 
 pub use audit_facts::{AuditFacts, AuditedFlavor, covers};
 pub(crate) use builder::SnapshotBuilder;
@@ -17,11 +18,12 @@ pub use inspection::{
 };
 pub use no_workload::{JobName, NoWorkload};
 pub use queue_facts::{ClusterQueueFacts, CohortFacts, ObjectFacts, QueueFacts};
+pub use shared_pods::SharedPods;
 
 use crate::api::ObjectKey;
 use crate::cache::related::RelatedObjects;
 use crate::cache::{Kind, OwnerEntry, WorkloadIndex};
-use crate::frameworks::{OwnerRef, SizedChild};
+use crate::frameworks::{ChildGroup, OwnerRef, SizedChild};
 use crate::history::HistoryStats;
 use crate::quota::{FlavorResource, NodeUsage};
 use crate::resources::Amount;
@@ -76,6 +78,8 @@ pub struct Families {
     pub external_owners: RedBlackTreeMapSync<(String, String, ObjectKey), Arc<OwnerEntry>>,
     /// Objects that are sized apart from the job above them and ask for its quota, by the UID of their controller, key and kind.
     pub children: RedBlackTreeMapSync<(String, ObjectKey, Kind), Arc<SizedChild>>,
+    /// Pods of those that are not sized apart from it.
+    pub shared_pods: SharedPods,
 }
 
 /// Objects that admission reviews look up.
@@ -221,6 +225,12 @@ impl Snapshot {
         let mut children: Vec<SizedChild> = own.map(|(_, child)| SizedChild::clone(child)).collect();
         children.sort();
         children
+    }
+
+    /// Returns the pods of the objects below a controller that get no size apart from that of the job above them, without those of one of
+    /// the objects.
+    pub fn groups_beside(&self, controller: &str, child: &(Kind, ObjectKey)) -> Vec<ChildGroup> {
+        self.families.shared_pods.beside(controller, child)
     }
 
     /// Returns the object that an owner reference names.

@@ -12,13 +12,18 @@ fn template(labels: &Value) -> Value {
 
 /// A queue of 4 CPUs with a JobSet of two pods, which runs, and the Job that its controller has made for one of them.
 fn server() -> JobServer {
+    server_of(1, 1)
+}
+
+/// A queue of 4 CPUs with a JobSet of as many Jobs of two pods, which runs, and the Jobs that its controller has made, with fewer pods.
+fn server_of(jobs: usize, pods: i64) -> JobServer {
     let mut server = JobServer::new(&["batch/job", "jobset.x-k8s.io/jobset"], "4");
     let job = json!({"spec": {"parallelism": 2, "completions": 4, "template": template(&json!({}))}});
     let sets = kind("jobset.x-k8s.io", "JobSet");
     server.create(
         sets,
         json!({"metadata": {"name": "js", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
-            "spec": {"suspend": true, "replicatedJobs": [{"name": "a", "replicas": 1, "template": job}]}}),
+            "spec": {"suspend": true, "replicatedJobs": [{"name": "a", "replicas": jobs, "template": job}]}}),
     );
     let set = server.get(sets, "js").unwrap();
     assert_eq!(set["spec"]["suspend"], false);
@@ -26,17 +31,25 @@ fn server() -> JobServer {
     assert_eq!(labels["kueue.x-k8s.io/podset"], "a");
     let owner = json!({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js",
         "uid": set["metadata"]["uid"], "controller": true});
-    let child = json!({
-        "metadata": {"name": "js-a-0", "namespace": "ns", "ownerReferences": [owner]},
-        "spec": {"parallelism": 1, "completions": 4, "suspend": false, "template": template(labels)},
-    });
-    server.create(JOB, child);
+    let child = |index: usize| {
+        json!({
+            "metadata": {"name": format!("js-a-{index}"), "namespace": "ns", "ownerReferences": [owner]},
+            "spec": {"parallelism": pods, "completions": 4, "suspend": false, "template": template(labels)},
+        })
+    };
+    for child in (0..jobs).map(child).collect::<Vec<_>>() {
+        server.create(JOB, child);
+    }
     server
 }
 
-/// Returns the error of a change of the child.
+/// Returns the error of a change of the first child.
 fn changed(server: &JobServer, change: impl FnOnce(&mut Value)) -> Option<String> {
-    let old = server.get(JOB, "js-a-0").unwrap().clone();
+    changed_of(server, "js-a-0", change)
+}
+
+fn changed_of(server: &JobServer, name: &str, change: impl FnOnce(&mut Value)) -> Option<String> {
+    let old = server.get(JOB, name).unwrap().clone();
     let mut new = old.clone();
     change(&mut new);
     server.admit(framework("batch", "Job").unwrap(), new, Some(&old)).err()
@@ -60,6 +73,69 @@ fn child_does_not_grow_beyond_its_pod_set() {
         job["spec"]["suspend"] = json!(true);
     });
     assert_eq!(suspended, None, "it does not run");
+}
+
+fn with_pods(pods: i64) -> impl Fn(&mut Value) {
+    move |job: &mut Value| job["spec"]["parallelism"] = json!(pods)
+}
+
+/// Each Job may have all pods of the pod set alone, and not beside others.
+#[test]
+fn children_do_not_grow_beyond_their_pod_set_together() {
+    for labels in [None, Some(json!({}))] {
+        let mut server = server_of(2, 2);
+        for name in ["js-a-0", "js-a-1"] {
+            let labels = labels.clone();
+            server.edit(JOB, name, |job| {
+                if let Some(labels) = labels {
+                    job["spec"]["template"]["metadata"]["labels"] = labels;
+                }
+            });
+        }
+        let refused = changed(&server, with_pods(3)).expect("the other one has two");
+        let says =
+            ["JobSet js", "has quota for 2 of these pods beside those of the others below its controller"];
+        assert!(says.iter().all(|text| refused.contains(text)), "{refused}");
+        // As much as another one gives up.
+        server.edit(JOB, "js-a-1", with_pods(1));
+        assert_eq!(changed(&server, with_pods(3)), None);
+        server.edit(JOB, "js-a-0", with_pods(3));
+        assert!(changed_of(&server, "js-a-1", with_pods(2)).is_some());
+        // It is no way around that to grow while suspended.
+        server.edit(JOB, "js-a-1", |job| {
+            with_pods(4)(job);
+            job["spec"]["suspend"] = json!(true);
+        });
+        let start = |job: &mut Value| job["spec"]["suspend"] = json!(false);
+        assert!(changed_of(&server, "js-a-1", start).is_some());
+        assert_eq!(changed(&server, with_pods(4)), None, "the other one has no pods");
+        assert_eq!(said(&server), Vec::<&str>::new());
+    }
+}
+
+/// Those that have ended, and those that are replaced, leave their pods to others. What a controller makes is not compared.
+#[test]
+fn children_that_are_over_leave_their_pods() {
+    let mut server = server_of(2, 2);
+    let made = server.get(JOB, "js-a-1").unwrap().clone();
+    server.edit(JOB, "js-a-1", |job| {
+        job["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+    });
+    assert_eq!(changed(&server, with_pods(4)), None);
+    server.edit(JOB, "js-a-0", with_pods(4));
+    server.delete(JOB, "js-a-1");
+    assert!(server.admit(framework("batch", "Job").unwrap(), made, None).is_ok());
+}
+
+/// While no webhook answers, they grow together, and an event says so on one that has.
+#[test]
+fn children_that_have_grown_together_are_said() {
+    let mut server = server_of(2, 2);
+    assert_eq!(said(&server), Vec::<&str>::new());
+    server.edit(JOB, "js-a-0", with_pods(4));
+    let note = *said(&server).first().expect("it has grown");
+    assert!(note.contains("4 pods") && note.contains("charged for 2 beside those of the others"), "{note}");
+    assert_eq!(changed(&server, with_pods(3)), None, "it shrinks");
 }
 
 /// It does not start with more pods than it may have, either.

@@ -302,11 +302,19 @@ impl UnitStep<'_> {
             return;
         }
         let (kind, groups) = (unit.key.kind, groups_of(&unit.view));
-        let excess = kind.excess_group(&groups, &charged_sets(record));
-        let excess = excess.and_then(|excess| Some((unit.view.pod_sets.get(excess.index)?, excess.allowed)));
-        if let Some((set, allowed)) = excess {
+        let charged = charged_sets(record);
+        let alone = kind.excess_group(&groups, &charged).map(|excess| (excess, ""));
+        let excess = alone.or_else(|| {
+            let others = self.units.groups_beside(&unit.view);
+            let excess = kind.excess_group_beside(&groups, &others, &charged)?;
+            Some((excess, " beside those of the others below its controller"))
+        });
+        let excess = excess.and_then(|(excess, beside)| {
+            Some((unit.view.pod_sets.get(excess.index)?, excess.allowed, beside))
+        });
+        if let Some((set, allowed, beside)) = excess {
             let note = format!(
-                "It has {} pods of {}, and Workload {} is charged for {allowed}: scale it back",
+                "It has {} pods of {}, and Workload {} is charged for {allowed}{beside}: scale it back",
                 set.count, set.name, record.meta.key
             );
             return self.report(unit, "PodExceedsWorkload", &note);

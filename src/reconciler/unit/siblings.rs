@@ -12,13 +12,17 @@ use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Action, ActionWrite, Change, Claim, Found, JobKind, JobView, OwnerRef, PodSetSize, SizedChild, Target,
-    UnitKey, framework, groups_of, has_room,
+    Action, ActionWrite, Change, ChildGroup, Claim, Found, JobKind, JobView, OwnerRef, PodSetSize,
+    SizedChild, Target, UnitKey, framework, groups_of, has_room,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::messages::EventType;
 use crate::reconciler::work_queue::ReconcileKey;
 use std::sync::Arc;
+
+/// Number of objects below a controller whose pods are added up when one of them has changed, so that the cost of their changes does not
+/// grow with its square. The sum of some is too large only if that of all is.
+const MOST_ADDED: usize = 100;
 
 /// Returns the pod sets for which a Workload is charged.
 pub(super) fn charged_sets(record: &WorkloadRecord) -> Vec<PodSetSize> {
@@ -40,6 +44,20 @@ impl<'a> Units<'a> {
     pub(super) fn has_own_workload(self, view: &JobView) -> bool {
         let owned = self.cache.workloads_owned_by(&view.uid).iter();
         owned.filter_map(|key| self.cache.workload(key)).any(|record| !has_finished(record))
+    }
+
+    /// Returns the pods of objects beside one that get no size apart from that of the job above them; of many objects, not those of all.
+    pub(super) fn groups_beside(self, view: &JobView) -> Vec<ChildGroup> {
+        let controller = view.controller.iter();
+        let ids = controller.flat_map(|controller| self.cache.jobs_controlled_by(&controller.uid));
+        let others = ids.take(MOST_ADDED).filter_map(|id| Some((id.0, self.cache.job(id)?)));
+        let shares = |(kind, other): &(JobKind, &Arc<JobView>)| {
+            other.uid != view.uid
+                && other.key.namespace == view.key.namespace
+                && kind.shares_pods_of_owner(other)
+                && !self.has_own_workload(other)
+        };
+        others.filter(shares).flat_map(|(_, other)| groups_of(other)).collect()
     }
 
     /// Returns what an object asks for of the quota of the job above it; `None` if its controller or its user has suspended it.
