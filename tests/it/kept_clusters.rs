@@ -235,6 +235,31 @@ fn cluster_that_serves_in_an_upgrade_runs_as_it_is() {
     assert_nothing_is_left_to_do(&mut server);
 }
 
+/// Where the kind of the clusters is not listed, nothing holds the second one back: the RayService says so, once.
+#[test]
+fn second_cluster_of_a_kind_that_is_not_listed_is_said() {
+    let mut server = JobServer::new(&["ray.io/rayservice"], "3");
+    let service = json!({"metadata": metadata("above"), "spec": {"rayClusterConfig": cluster_spec()}});
+    server.submit(framework("ray.io", "RayService").unwrap(), service).unwrap();
+    assert!(server.holds_quota());
+    let said = |server: &JobServer| -> Vec<String> {
+        let warnings = server.events.iter().filter(|event| event.reason == "ChargedTooLittle");
+        warnings.map(|event| format!("{}: {}", event.key.name, event.note)).collect()
+    };
+    for (name, field) in [("c", "activeServiceStatus"), ("d", "pendingServiceStatus")] {
+        assert_eq!(said(&server), Vec::<String>::new(), "{name}");
+        let mut cluster = copy(&server, name);
+        cluster["metadata"]["uid"] = json!(format!("uid-{name}"));
+        cluster["metadata"]["creationTimestamp"] = json!(server.now().to_string());
+        server.load(Kind::Related(framework("ray.io", "RayService").unwrap().related[0]), cluster);
+        server.edit(services(), "above", |service| service["status"][field]["rayClusterName"] = json!(name));
+    }
+    server.edit(services(), "above", |service| service["metadata"]["labels"]["x"] = json!("y"));
+    let [note] = &said(&server)[..] else { panic!("{:?}", server.events) };
+    assert!(note.starts_with("above: RayCluster d runs") && note.contains("ray.io/raycluster"), "{note}");
+    assert!(note.ends_with("it requests: cpu: 3"), "{note}");
+}
+
 /// KubeRay deletes the cluster of a RayJob that is suspended.
 #[test]
 fn cluster_of_a_job_is_left_to_its_operator() {

@@ -190,6 +190,34 @@ impl UnitStep<'_> {
         self.report(unit, "ChildWaits", &text);
     }
 
+    /// Says on a job that its second child runs without quota, as the kind of that is not managed: no step of its own holds it back.
+    pub(super) fn report_unmanaged_child(&mut self, unit: &LoadedUnit<'_>) {
+        let units = self.units;
+        let Some(next) = unit.view.related.next_child() else { return };
+        let kind = next.kind.gvk;
+        let Some(row) = framework(kind.group, kind.kind) else { return };
+        let beside = units.cache.beside_jobs();
+        let Found::Object(child) = beside.related.find(next) else { return };
+        let is_suspended = row
+            .fields
+            .suspend
+            .and_then(|field| child.pointer(field))
+            .is_some_and(|suspend| suspend.as_bool() == Some(true));
+        let is_deleting = child.pointer("/metadata/deletionTimestamp").is_some();
+        if units.settings.manages_kind(JobKind::new(row)) || is_suspended || is_deleting {
+            return;
+        }
+        let note = format!(
+            "{} {} runs beside the first one and is not charged: with {} in integrations.frameworks it would wait for quota; it requests: \
+             {}",
+            kind.kind,
+            next.key.name,
+            row.name,
+            row.requested_text(child, beside),
+        );
+        self.report(unit, "ChargedTooLittle", &note);
+    }
+
     /// Emits a warning on the controller of a unit that says what is the matter with the unit, and what its pods request. It is made
     /// once for each unit: the requests may have to be read.
     pub(super) fn report_on_controller(&mut self, unit: &LoadedUnit<'_>, reason: &str, what: &str) {

@@ -136,7 +136,10 @@ impl UnitStep<'_> {
                 self.start(unit, record, &membership.waiting);
             }
             if unit.owner.is_none() || !status.suspended {
-                self.report_low_charge(unit, record);
+                // One of them: each would repeat the other.
+                if !self.report_low_charge(unit, record) {
+                    self.report_unmanaged_child(unit);
+                }
                 self.restore_marks(unit, record);
                 self.sync_priority_of_running_unit(unit, record);
             }
@@ -152,14 +155,15 @@ impl UnitStep<'_> {
         blocked_pods::report(record, blocked, self.warnings, self.writes);
     }
 
-    /// Says that a job runs with more than its Workload is charged, which an earlier version of the manager made.
-    fn report_low_charge(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+    /// Says that a job runs with more than its Workload is charged, which an earlier version of the manager made. Returns whether it does.
+    fn report_low_charge(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
         let Some(found) =
             unit.view.related.since_start.found.as_ref().filter(|found| !found.uncharged.is_empty())
         else {
-            return;
+            return false;
         };
-        if is_charged_as_before(record, &unit.view) {
+        let is_low = is_charged_as_before(record, &unit.view);
+        if is_low {
             let note = format!(
                 "Workload {}, which an earlier version made, is charged too little for it; not charged: {}. The queue may be \
                  above its quota by as much until the {} is started again or changes its size",
@@ -169,6 +173,7 @@ impl UnitStep<'_> {
             );
             self.report(unit, "ChargedTooLittle", &note);
         }
+        is_low
     }
 
     /// Ends pods whose Workload is going or has finished, and releases their finalizers. Returns whether it is.
