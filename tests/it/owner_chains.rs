@@ -288,6 +288,56 @@ fn job_that_comes_below_a_queued_object_gives_its_workload_up() {
     }
 }
 
+/// A pod that was held before its controller was queued runs where the flavor is that the controller is charged for.
+#[test]
+fn held_pods_start_on_the_flavor_of_the_object_above() {
+    let pod_row = row("", "Pod");
+    for (label, zone, starts) in [
+        (None, None, true),
+        (Some("main"), None, true),
+        (Some("other"), None, true),
+        (None, Some("other"), false),
+    ] {
+        let case = format!("{label:?} {zone:?}");
+        let mut server = server_of_all_kinds(|_, _| {});
+        server.edit_cluster_object(Kind::ResourceFlavor, "f", |flavor| {
+            flavor["spec"]["nodeLabels"] = json!({"zone": "z"});
+        });
+        server.edit_queue("0");
+        let mut pod = named(pod_row, "pod", "lq");
+        if let Some(zone) = zone {
+            pod["spec"]["nodeSelector"] = json!({"zone": zone});
+        }
+        submit(&mut server, pod_row, pod);
+        server.edit(Kind::Pod, "pod", |pod| {
+            pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "job",
+                "uid": "uid-job", "controller": true}]);
+            if let Some(label) = label {
+                pod["metadata"]["labels"]["kueue.x-k8s.io/podset"] = json!(label);
+            }
+        });
+        submit(&mut server, job_row(), named(job_row(), "job", "lq"));
+        server.edit_queue("100");
+        server.advance(jiff::SignedDuration::from_secs(30));
+        assert!(!is_suspended(&server, job_row(), "job"), "{case}");
+        let pod = server.get(Kind::Pod, "pod").unwrap();
+        let gated = pod["spec"]["schedulingGates"].to_string().contains("kueue.x-k8s.io/admission");
+        assert_eq!(gated, !starts, "{case}: {pod}");
+        let (selector, labels) = (&pod["spec"]["nodeSelector"], &pod["metadata"]["labels"]);
+        if label != Some("other") && starts {
+            assert_eq!(selector["zone"], "z", "{case}");
+            assert_eq!(labels["kueue.x-k8s.io/podset"], "main", "{case}");
+            assert_eq!(
+                pod["metadata"]["annotations"]["kueue.x-k8s.io/workload"],
+                server.workload_name(),
+                "{case}"
+            );
+        }
+        let said = server.events.iter().any(|event| event.note.contains("cannot run where Job job has"));
+        assert_eq!(said, !starts, "{case}: {:?}", server.events);
+    }
+}
+
 /// A pod with a gate and a Workload of its own whose controller is queued, or is seen to be, later: it waits for that one's
 /// admission, and is not charged apart.
 #[test]

@@ -27,8 +27,8 @@ fn start_pod(member: &PodMember, info: &PodSetInfo) -> Result<Action, JobError> 
     // The gate that waits for a topology stays only if this admission assigns one.
     target.scheduling_gates.retain(|gate| gate != names::ADMISSION_GATE && gate != names::TOPOLOGY_GATE);
     target.merge(&info.template)?;
-    let label = [(names::POD_SET_LABEL.to_owned(), member.role.clone())].into();
-    target.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
+    // One that runs on the quota of an object above it has the pod set of that.
+    target.labels.entry(names::POD_SET_LABEL.to_owned()).or_insert_with(|| member.role.clone());
     let patch = JobPatch::json(template_operations("", true, &own, &target));
     Ok(Action::patch_member(member.key.clone(), patch, Change::Start))
 }

@@ -2,7 +2,8 @@
 //! later, or was seen later. They give their Workload up, and run with the other one.
 //!
 //! Invariants: pods are charged by one Workload at a time. Their own keeps its quota until they have ended, or may run on that of the
-//! other; then it finishes, and goes if it was made for the unit. A prebuilt one is let go: it is not the manager's, and stays.
+//! other; then it finishes, and goes if it was made for the unit. A prebuilt one is let go: it is not the manager's, and stays. A pod that
+//! was held runs where the flavor is that is charged for it.
 
 use super::run::StopCause;
 use super::units::Units;
@@ -11,13 +12,13 @@ use crate::api::names;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{OwnerRef, PodSetInfo, TemplateInfo};
+use crate::frameworks::{JobError, OwnerRef, PodMember, PodSetInfo, TemplateInfo};
 use crate::lifecycle::conditions;
 use crate::reconciler::ReconcileKey;
 use crate::reconciler::messages::Verb;
 use crate::reconciler::writes::request::WriteRequest;
-use serde_json::json;
-use std::collections::BTreeSet;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl<'a> Units<'a> {
@@ -28,6 +29,47 @@ impl<'a> Units<'a> {
         let records = keys.into_iter().filter_map(|key| self.cache.workload(key));
         records.filter(|record| self.belongs(unit, record)).collect()
     }
+
+    /// Returns what held pods of a unit get that start below an object, by their role: what the admission of that adds to the pods of the
+    /// pod set that their label names, or of the only one. Where that is not known they get nothing. Empty while a flavor is missing.
+    fn infos_below(self, unit: &LoadedUnit<'_>, above: &OwnerRef) -> Result<Vec<PodSetInfo>, JobError> {
+        let record = self.shared_workload(&unit.view.key.namespace, above);
+        let granted = match record.filter(|record| record.status.admission.is_some()) {
+            Some(record) => {
+                let Some(granted) = self.granted_pod_set_infos(record)? else { return Ok(Vec::new()) };
+                granted
+            }
+            None => Vec::new(),
+        };
+        let held = unit.members().filter(|member| member.state.gated);
+        let mut roles: BTreeMap<&str, Vec<&PodMember>> = BTreeMap::new();
+        for member in held {
+            roles.entry(member.role.as_str()).or_default().push(member);
+        }
+        let info = |(role, members): (&str, Vec<&PodMember>)| {
+            let label = members.iter().find_map(|member| pod_set_label(member));
+            let granted = match (label, granted.as_slice()) {
+                (Some(label), granted) => granted.iter().find(|info| *info.name == *label),
+                (None, [only]) => Some(only),
+                (None, _) => None,
+            };
+            let mut template = granted.map(|info| TemplateInfo::clone(&info.template)).unwrap_or_default();
+            // No gate can be added to a pod.
+            template.scheduling_gates.retain(|gate| members.iter().all(|member| has_gate(member, gate)));
+            PodSetInfo { name: Arc::from(role), template: Arc::new(template), ..PodSetInfo::default() }
+        };
+        Ok(roles.into_iter().map(info).collect())
+    }
+}
+
+/// Returns the pod set that the label of a pod names.
+fn pod_set_label(member: &PodMember) -> Option<&str> {
+    member.pod.pointer("/metadata/labels")?.get(names::POD_SET_LABEL)?.as_str()
+}
+
+fn has_gate(member: &PodMember, name: &str) -> bool {
+    let gates = member.pod.pointer("/spec/schedulingGates").and_then(Value::as_array);
+    gates.into_iter().flatten().any(|gate| gate.get("name").is_some_and(|own| own == name))
 }
 
 impl UnitStep<'_> {
@@ -90,16 +132,18 @@ impl UnitStep<'_> {
             return false;
         }
         if self.units.may_run_below(unit, above) {
-            let roles: BTreeSet<&str> = unit.members().map(|member| member.role.as_str()).collect();
-            let info = |role: &str| PodSetInfo {
-                name: Arc::from(role),
-                template: Arc::new(TemplateInfo::default()),
-                ..PodSetInfo::default()
-            };
-            let infos: Vec<PodSetInfo> = roles.into_iter().map(info).collect();
-            if let Ok(actions) = unit.rules.start(&unit.objects(), &infos) {
-                let note = format!("{} {} is admitted, which is queued in its place", above.kind, above.name);
-                self.perform(unit, actions, "Started", &note);
+            let infos = self.units.infos_below(unit, above);
+            match infos.and_then(|infos| unit.rules.start(&unit.objects(), &infos)) {
+                Ok(actions) => {
+                    let note =
+                        format!("{} {} is admitted, which is queued in its place", above.kind, above.name);
+                    self.perform(unit, actions, "Started", &note);
+                }
+                Err(error) => {
+                    let note =
+                        format!("It cannot run where {} {} has its quota: {error}", above.kind, above.name);
+                    self.report(unit, "WaitsForOwner", &note);
+                }
             }
         } else if unit.members().any(|member| member.state.gated) {
             let note = format!("Waits for {} {}, which is queued in its place", above.kind, above.name);
