@@ -247,6 +247,39 @@ fn requeues_evictions_and_backoff_go_to_the_next_workload() {
     }
 }
 
+/// Nor does it matter whether the Workload waits for the next one: a client may take its finalizers from it before it deletes it, or after.
+#[test]
+fn counts_outlive_workloads_that_are_removed_by_force() {
+    for case in cases() {
+        for finalized in [true, false] {
+            let (mut server, _) = server(&case, Some(&LIMIT.to_string()));
+            let name = used_name(&server);
+            server.edit(Kind::Workload, &name, |workload| {
+                workload["status"]["requeueState"] = json!({"count": 3})
+            });
+            for _ in 0..3 {
+                server.advance(SignedDuration::from_secs(13));
+                assert!(!is_deactivated(&server), "{}: after {} s", case.row.name, elapsed(&server));
+                let name = used_name(&server);
+                if finalized {
+                    server.remove_by_force(Kind::Workload, &name);
+                } else {
+                    server.edit_unseen(Kind::Workload, &name, |workload| {
+                        workload["metadata"]["finalizers"] = json!([]);
+                    });
+                    server.delete(Kind::Workload, &name);
+                }
+                server.advance(SignedDuration::from_secs(1));
+                let next = used(&server);
+                assert!(is_true(&next, "Admitted"), "{}: {next:?}", case.row.name);
+                assert_eq!(next["status"]["requeueState"]["count"], 3, "{}", case.row.name);
+            }
+            server.advance(SignedDuration::from_secs(LIMIT - elapsed(&server) + 5));
+            assert!(is_deactivated(&server), "{}: {:?}", case.row.name, used(&server)["status"]);
+        }
+    }
+}
+
 /// Deleting the Workload of a job whose time is used up gives the job no time.
 #[test]
 fn used_up_time_is_no_new_time_for_the_next_workload() {

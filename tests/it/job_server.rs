@@ -244,6 +244,14 @@ impl JobServer {
         self.settle();
     }
 
+    /// Deletes an object from which another client takes its finalizers before the manager sees the deletion.
+    pub(crate) fn remove_by_force(&mut self, kind: Kind, name: &str) {
+        let key = ObjectKey::new("ns", name);
+        self.harness.server.delete(kind, &key, self.now);
+        self.harness.server.edit(kind, &key, |object| object["metadata"]["finalizers"] = json!([]));
+        self.settle();
+    }
+
     /// Deletes the namespace: its objects are deleted by others, and nothing can be created in it.
     pub(crate) fn delete_namespace(&mut self) {
         let now = self.now.to_string();

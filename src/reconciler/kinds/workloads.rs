@@ -3,9 +3,11 @@
 use super::links::{follow_move, pod_entry, set_link};
 use super::{KindRules, Received, Steps, Unread};
 use crate::api::decoding::decode;
+use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::cache::{JobChange, Kind, OwnerEntry, UnreadJob, WorkloadObject};
 use crate::frameworks::{JobKind, JobView, RelatedKey, RelatedKind};
+use crate::lifecycle::conditions;
 use crate::reconciler::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -16,7 +18,15 @@ pub(super) struct Workloads;
 
 impl KindRules for Workloads {
     fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread> {
-        core.store_workload(key, &WorkloadObject::from_value(received.object)?, received.written)
+        core.store_workload(key, &WorkloadObject::from_value(received.object)?, received.written)?;
+        if let Some(record) = core.cache.workload(key).map(Arc::clone)
+            && !conditions::is_true(&record.status, ConditionType::Finished)
+        {
+            for job in record.owner_uids() {
+                core.cache.forget_counts(job);
+            }
+        }
+        Ok(())
     }
 
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
@@ -28,6 +38,10 @@ impl KindRules for Workloads {
             core.second_passes.forget(key, &record.meta.uid);
             core.history.delete(record);
             core.cache.keep_vanished(record);
+            let counted = core.units().job_to_count_for(record);
+            if let Some(job) = counted {
+                core.cache.keep_counts(&job, record);
+            }
         }
         core.writes.completing.remove(key);
         core.writes.restarts.remove(key);
@@ -193,6 +207,7 @@ impl KindRules for JobKind {
             follow_move(core, &uid);
         }
         if let Some(uid) = &replaced {
+            core.cache.forget_counts(uid);
             core.mark_workloads_owned_by(uid);
         }
         let steps = core.units().steps_of_jobs([&(*self, key.clone())]);
@@ -221,6 +236,7 @@ impl KindRules for JobKind {
         if let Some((view, pods)) = core.cache.remove_job(*self, key) {
             core.follow_rechecked_pods(pods);
             follow_move(core, &view.uid);
+            core.cache.forget_counts(&view.uid);
             core.snapshot_builder.remove_job(*self, &view);
             core.mark_workloads_of_job(*self, &view);
             // They may have lost their owner before, while it still existed.

@@ -11,7 +11,7 @@ use crate::api::names;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{JobView, Role, next_workload_key, own_workload_key};
+use crate::frameworks::{JobKind, JobView, Role, next_workload_key, own_workload_key};
 use crate::lifecycle::carried::{Carried, takes_over};
 use crate::lifecycle::conditions;
 use jiff::Timestamp;
@@ -51,15 +51,36 @@ impl<'a> Units<'a> {
         now: Timestamp,
     ) -> bool {
         let other_slice = || self.slices_of(unit).is_some_and(|slices| slices.is_other_in_use(record));
-        let none = unit.key.kind.role != Role::Suspended
+        self.gets_another(unit.key.kind, owner, record) && record.carried(now).is_some() && !other_slice()
+    }
+
+    /// Returns whether a job without its Workload is to get another one, which does not exist yet.
+    fn gets_another(self, kind: JobKind, owner: &JobView, record: &WorkloadRecord) -> bool {
+        let none = kind.role != Role::Suspended
             || owner.deleting
             || owner.status.finished.is_some()
             || owner.options.prebuilt_workload.is_some()
             || record.annotations.variant.is_some()
             || self.cache.is_namespace_deleting(&owner.key.namespace)
-            || !self.manages_job(unit.key.kind, owner)
-            || self.ancestor_of(unit.key.kind, owner).is_some();
-        !none && record.carried(now).is_some() && !other_slice() && self.next_of(owner, record).is_none()
+            || !self.manages_job(kind, owner)
+            || self.ancestor_of(kind, owner).is_some();
+        !none && self.next_of(owner, record).is_none()
+    }
+
+    /// Returns the UID of the job of a Workload that was removed while it was in use: by a client that has taken its finalizer from it.
+    /// The next one takes over what it has counted.
+    pub(crate) fn job_to_count_for(self, record: &WorkloadRecord) -> Option<Arc<str>> {
+        if conditions::is_true(&record.status, ConditionType::Finished) {
+            return None;
+        }
+        let (kind, key) = record.owner_uids().find_map(|uid| self.cache.job_id(uid))?;
+        let owner = self.cache.job(&(*kind, key.clone()))?;
+        let unfinished =
+            |other: &Arc<WorkloadRecord>| !conditions::is_true(&other.status, ConditionType::Finished);
+        let mut others =
+            self.cache.workloads_owned_by(&owner.uid).iter().filter_map(|key| self.cache.workload(key));
+        let is_last = !others.any(unfinished);
+        (is_last && self.gets_another(*kind, owner, record)).then(|| Arc::clone(&owner.uid))
     }
 
     /// Returns the Workload that was made to follow this one.
@@ -161,6 +182,15 @@ impl UnitStep<'_> {
             self.record_replacement(unit, record);
         }
         self.create_workload(unit, key, composed);
+    }
+
+    /// Adds to a new Workload what the last one of the job has counted, if that was removed before this one could follow it. The time until
+    /// now counts, as the pods ran on.
+    pub(super) fn take_over_from_removed(&self, unit: &LoadedUnit<'_>, workload: &mut Value) {
+        let removed = unit.owner.and_then(|owner| self.units.cache.counts_of(&owner.uid));
+        if let Some(carried) = removed.and_then(|record| record.carried(self.now)) {
+            annotate(workload, &carried);
+        }
     }
 
     /// Deletes the Workload of a run that has ended, which the present one follows.

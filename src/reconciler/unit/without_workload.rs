@@ -124,7 +124,10 @@ impl<'a> UnitStep<'a> {
         if let Some(until) = self.writes.replacements.waits_until(key, unit.view.generation, self.now) {
             return self.work_queue.add_at(unit.reconcile_key(), until);
         }
-        if let Some(composed) = self.try_compose(unit, replaces, key) {
+        if let Some(mut composed) = self.try_compose(unit, replaces, key) {
+            if replaces.is_none() {
+                self.take_over_from_removed(unit, &mut composed.workload);
+            }
             self.create_workload(unit, key.clone(), composed);
         }
     }
