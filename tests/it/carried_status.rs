@@ -255,7 +255,7 @@ fn counts_outlive_workloads_that_are_removed_by_force() {
             let (mut server, _) = server(&case, Some(&LIMIT.to_string()));
             let name = used_name(&server);
             server.edit(Kind::Workload, &name, |workload| {
-                workload["status"]["requeueState"] = json!({"count": 3})
+                workload["status"]["requeueState"] = json!({"count": 3});
             });
             for _ in 0..3 {
                 server.advance(SignedDuration::from_secs(13));

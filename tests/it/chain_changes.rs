@@ -161,11 +161,14 @@ fn groups_that_come_below_a_queued_object_are_not_charged_apart() {
     assert_eq!((server.all(Kind::Workload).len(), owned_by(&server, "top")), (1, 1));
 }
 
+/// State of a Workload, and what is changed in it.
+type Changed<'a> = ((&'a str, &'a str), &'a dyn Fn(&mut Value));
+
 /// A manager with an external object `t` that owns Workloads, and a Job below it; returns whether that runs.
-fn child_runs(workloads: &[((&str, &str), &dyn Fn(&mut Value))]) -> bool {
+fn child_runs(workloads: &[Changed<'_>]) -> bool {
     let mut server = server_of_all_kinds(|core, admission| {
         admission.external_kinds = [("example.com".to_owned(), "Train".to_owned())].into();
-        core.external_kinds = admission.external_kinds.clone();
+        core.external_kinds.clone_from(&admission.external_kinds);
     });
     server.edit_queue("0");
     server.create(Kind::Namespace, json!({"metadata": {"name": "other"}}));

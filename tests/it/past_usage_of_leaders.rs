@@ -254,14 +254,16 @@ fn half_life_of_zero_keeps_nothing() {
     managers.loses_statuses = true;
     managers.admit("second", 40);
     managers.pass_seconds(400);
-    let restarted = managers.restarted();
-    for mut core in [managers.leader, managers.standby, restarted] {
+    let keeps_nothing = |mut core: Core| {
         core.feed(Delta::Leading(true));
         core.advance_seconds(1);
         let queues = &core.state.snapshot().queues;
         let past_usage = queues.local_queues[&ObjectKey::new("ns", "used")].past_usage;
         assert!(past_usage.is_none_or(|usage| usage == 0.0), "{past_usage:?}");
-    }
+    };
+    keeps_nothing(managers.restarted());
+    keeps_nothing(managers.standby);
+    keeps_nothing(managers.leader);
 }
 
 proptest! {
