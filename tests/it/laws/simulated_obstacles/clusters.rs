@@ -108,7 +108,6 @@ pub(super) enum InTheWay {
     NoLocalQueue,
     Quota,
     Selector,
-    NoTopologyRequest,
     NoTopology,
     MissingLevel,
     SmallNodes,
@@ -117,7 +116,7 @@ pub(super) enum InTheWay {
 /// A cluster of one node, one queue and one workload, with one thing in the way.
 pub(super) fn cluster_with(one: InTheWay) -> Cluster {
     let flavor = match one {
-        InTheWay::NoTopologyRequest | InTheWay::MissingLevel | InTheWay::SmallNodes => 1,
+        InTheWay::MissingLevel | InTheWay::SmallNodes => 1,
         InTheWay::Selector => 2,
         _ => 0,
     };

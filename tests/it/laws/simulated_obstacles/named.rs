@@ -79,7 +79,6 @@ fn the_only_thing_in_the_way_is_what_is_named() {
         InTheWay::NoLocalQueue,
         InTheWay::Quota,
         InTheWay::Selector,
-        InTheWay::NoTopologyRequest,
         InTheWay::NoTopology,
         InTheWay::MissingLevel,
         InTheWay::SmallNodes,
