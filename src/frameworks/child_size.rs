@@ -37,12 +37,14 @@ pub struct ChildGroup {
 pub enum Claim {
     /// It runs on that.
     Runs,
+    /// It was suspended with the job, and is to run on that again.
+    Resumes,
     /// It waits for room, or has quota of its own until there is.
     Waits,
 }
 
-/// An object below a controller, as others below that are compared with it. They are in order: those that run come first, of others
-/// the one that was created first.
+/// An object below a controller, as others below that are compared with it. They are in order: those that run come first, then
+/// those that are to run again, of others the one that was created first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SizedChild {
     /// What it asks for.

@@ -67,8 +67,10 @@ impl Framework {
     /// Returns the patch that holds an object back that has no room beside its siblings, or lets it run where it has.
     pub fn room_patch(&self, waits: bool, suspended: bool) -> JobPatch {
         let mark = if waits { json!("true") } else { Value::Null };
+        let marks =
+            json!({names::WAITS_FOR_ROOM_ANNOTATION: mark, names::STOPPED_BELOW_ANNOTATION: Value::Null});
         let mut body = Map::new();
-        body.insert("metadata".to_owned(), json!({"annotations": {names::WAITS_FOR_ROOM_ANNOTATION: mark}}));
+        body.insert("metadata".to_owned(), json!({"annotations": marks}));
         if let Some(pointer) = self.fields.suspend {
             let value = if suspended { Value::Bool(true) } else { self.hooks.not_suspended() };
             set_at(&mut body, pointer, value);
@@ -90,7 +92,8 @@ impl Framework {
     /// the job says now.
     pub fn resume_below_patch(&self, as_it_is: bool) -> JobPatch {
         let removed: &[&str] = if as_it_is { &[] } else { self.hooks.copy_annotations() };
-        let names = removed.iter().copied().chain([names::STOPPED_BELOW_ANNOTATION]);
+        let marks = [names::STOPPED_BELOW_ANNOTATION, names::WAITS_FOR_ROOM_ANNOTATION];
+        let names = removed.iter().copied().chain(marks);
         let annotations: Map<String, Value> = names.map(|name| (name.to_owned(), Value::Null)).collect();
         let mut body = Map::new();
         body.insert("metadata".to_owned(), json!({"annotations": annotations}));

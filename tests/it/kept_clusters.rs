@@ -8,6 +8,7 @@ use sluice::cache::Kind;
 use sluice::frameworks::framework;
 
 const STOPPED: &str = "sluice.dev/stopped-below";
+const WAITS: &str = "sluice.dev/waits-for-room";
 const HASH: &str = "ray.io/hash-without-replicas-and-workers-to-delete";
 const GROUPS: &str = "ray.io/num-worker-groups";
 const VERSION: &str = "ray.io/kuberay-version";
@@ -233,6 +234,127 @@ fn cluster_that_serves_in_an_upgrade_runs_as_it_is() {
     let waits = server.events.iter().filter(|event| event.reason == "ChildWaits").count();
     assert_eq!(waits, 1, "{:?}", server.events);
     assert_nothing_is_left_to_do(&mut server);
+}
+
+fn set_active(server: &mut JobServer, workload: &str, active: bool) {
+    server.edit(Kind::Workload, workload, |workload| workload["spec"]["active"] = json!(active));
+}
+
+fn set_worker_cpu(server: &mut JobServer, cpu: &str) {
+    server.edit(services(), "above", |service| {
+        let template = &mut service["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["template"];
+        template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(cpu);
+    });
+}
+
+fn workloads(server: &JobServer) -> usize {
+    server.all(Kind::Workload).len()
+}
+
+/// Its clusters are suspended before it although its Workload is admitted: that is for what it asked for before.
+#[test]
+fn changed_service_stops_and_runs_as_it_is_now() {
+    let changes: [fn(&mut JobServer); 2] = [
+        |server| set_worker_cpu(server, "2"),
+        |server| {
+            server.edit(services(), "above", |service| {
+                service["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["replicas"] = json!(4);
+            });
+        },
+    ];
+    for change in changes {
+        let mut server = running();
+        server.edit_queue("5");
+        change(&mut server);
+        assert!(is_suspended(&server, "c") && annotation(&server, "c", STOPPED).is_string());
+        assert!(!service_is_suspended(&server), "KubeRay would prepare a second cluster");
+        set_pods(&mut server, "c", false);
+        assert!(server.holds_quota() && !service_is_suspended(&server), "{:?}", server.events);
+        follow(&mut server, "c");
+        assert!(!is_suspended(&server, "c") && has_marks(&server, "c"));
+        let (service, cluster) = (server.get(services(), "above"), server.get(clusters(), "c"));
+        assert_eq!(cluster.unwrap()["spec"], service.unwrap()["spec"]["rayClusterConfig"]);
+        assert_nothing_is_left_to_do(&mut server);
+    }
+}
+
+/// KubeRay has prepared a second cluster at once. The one that serves runs again as it was, and the other one is queued.
+#[test]
+fn second_cluster_of_a_changed_service_is_queued() {
+    let mut server = running();
+    server.edit_queue("20");
+    set_worker_cpu(&mut server, "2");
+    make(&mut server, "d", "pendingServiceStatus");
+    assert!(is_suspended(&server, "d") && workloads(&server) == 1, "it waits below a service that stops");
+    set_pods(&mut server, "c", false);
+    assert!(!service_is_suspended(&server) && !is_suspended(&server, "c"), "{:?}", server.events);
+    assert!(!is_suspended(&server, "d"), "there is quota for both");
+    assert_eq!(workloads(&server), 2);
+}
+
+/// The cluster that serves requests more than the service by now: it is queued as what it is, and the other one runs.
+#[test]
+fn cluster_that_serves_and_is_too_large_is_queued() {
+    let mut server = running();
+    set_worker_cpu(&mut server, "500m");
+    make(&mut server, "d", "pendingServiceStatus");
+    set_pods(&mut server, "c", false);
+    assert!(!service_is_suspended(&server) && !is_suspended(&server, "d"), "{:?}", server.events);
+    assert!(is_suspended(&server, "c") && annotation(&server, "c", WAITS).is_string());
+    server.edit_queue("5");
+    assert!(!is_suspended(&server, "c") && !is_suspended(&server, "d"));
+}
+
+/// As where the manifest with `suspend: true` is applied again: it stops cleanly and is started again.
+#[test]
+fn service_that_its_user_suspends_is_started_again() {
+    let mut server = running();
+    server.edit(services(), "above", |service| service["spec"]["rayClusterConfig"]["suspend"] = json!(true));
+    assert!(is_suspended(&server, "c") && annotation(&server, "c", STOPPED).is_string());
+    set_pods(&mut server, "c", false);
+    assert!(server.holds_quota() && !service_is_suspended(&server), "{:?}", server.events);
+    follow(&mut server, "c");
+    assert!(!is_suspended(&server, "c") && has_marks(&server, "c"));
+    assert_nothing_is_left_to_do(&mut server);
+}
+
+/// Neither the quota that the second cluster waits for, nor that of the service goes to it before the one that serves.
+#[test]
+fn cluster_that_serves_comes_back_before_one_that_waits() {
+    let mut server = running();
+    let service = server.workload_name();
+    make(&mut server, "d", "pendingServiceStatus");
+    assert!(is_suspended(&server, "d") && workloads(&server) == 2);
+    set_active(&mut server, &service, false);
+    assert!(is_suspended(&server, "c"));
+    set_pods(&mut server, "c", false);
+    assert!(service_is_suspended(&server) && is_suspended(&server, "d"), "{:?}", server.events);
+    assert_eq!(workloads(&server), 1, "it does not run without the service");
+    set_active(&mut server, &service, true);
+    assert!(!service_is_suspended(&server) && !is_suspended(&server, "c"), "{:?}", server.events);
+    assert!(is_suspended(&server, "d") && workloads(&server) == 2, "it waits again");
+    server.edit_queue("6");
+    assert!(!is_suspended(&server, "c") && !is_suspended(&server, "d"));
+}
+
+/// One with quota of its own stops with the service as well, which is suspended after both.
+#[test]
+fn both_clusters_of_an_upgrade_stop_and_come_back() {
+    let mut server = running();
+    let service = server.workload_name();
+    server.edit_queue("6");
+    make(&mut server, "d", "pendingServiceStatus");
+    assert!(!is_suspended(&server, "d"), "there is quota for both");
+    set_pods(&mut server, "d", true);
+    set_active(&mut server, &service, false);
+    assert!(is_suspended(&server, "c") && is_suspended(&server, "d"));
+    set_pods(&mut server, "c", false);
+    assert!(!service_is_suspended(&server), "the other one has pods");
+    set_pods(&mut server, "d", false);
+    assert!(service_is_suspended(&server) && workloads(&server) == 1, "{:?}", server.events);
+    set_active(&mut server, &service, true);
+    assert!(!service_is_suspended(&server) && !is_suspended(&server, "c"), "{:?}", server.events);
+    assert!(!is_suspended(&server, "d") && workloads(&server) == 2);
 }
 
 /// Where the kind of the clusters is not listed, nothing holds the second one back: the RayService says so, once.

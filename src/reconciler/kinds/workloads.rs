@@ -264,9 +264,11 @@ impl KindRules for JobKind {
     }
 }
 
-/// Returns whether a job was suspended or resumed, or names other objects that it has made.
+/// Returns whether a job was suspended or resumed, asks for something else, or names other objects that it has made.
 fn is_in_other_state(before: &JobView, now: &JobView) -> bool {
-    before.suspended != now.suspended || before.related.reads != now.related.reads
+    before.suspended != now.suspended
+        || before.pod_sets != now.pod_sets
+        || before.related.reads != now.related.reads
 }
 
 impl KindRules for RelatedKind {

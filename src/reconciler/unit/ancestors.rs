@@ -3,6 +3,7 @@
 //! Invariant: owner references are checked here as well as in the webhook, because a Job may be created while no
 //! webhook answers. With an invalid reference the Job is queued by itself.
 
+use super::comparison::grants_match_job;
 use super::kept_children::is_kept;
 use super::siblings::{change_of, charged_sets};
 use super::units::{Units, is_managed_by_other_controller};
@@ -180,10 +181,15 @@ impl<'a> Units<'a> {
         own.max_by_key(|record| (!has_finished(record), record.meta.created, &record.meta.key))
     }
 
-    /// Returns whether a unit below an ancestor may run: the Workload of the ancestor is admitted.
-    pub(super) fn may_run_below(self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) -> bool {
-        let workload = self.workload_of_ancestor(&unit.view.key.namespace, ancestor);
-        workload.is_some_and(|workload| workload.lets_run(unit))
+    /// Returns whether an object below an ancestor may run: the Workload of the ancestor is admitted.
+    pub(super) fn may_run_below(self, child: &JobView, ancestor: &OwnerRef) -> bool {
+        let workload = self.workload_of_ancestor(&child.key.namespace, ancestor);
+        workload.is_some_and(|workload| workload.lets_run(child))
+    }
+
+    /// Returns the same of an object below a unit that is queued in its place.
+    pub(super) fn lets_run(self, parent: &LoadedUnit<'_>, child: &JobView) -> bool {
+        self.workload_for_children(parent).lets_run(child)
     }
 
     /// Returns the Workload on which the children of an owner run: the Workload itself if it exists, or the key under which
@@ -198,12 +204,28 @@ impl<'a> Units<'a> {
         let Some(parent) = unit.and_then(|unit| self.load(&unit)) else {
             let record = self.latest_workload_of(namespace, uid)?;
             let key = record.meta.key.clone();
-            return Some(ExpectedWorkload { key, record: Some(record), elastic: false });
+            return Some(ExpectedWorkload { key, record: Some(record), elastic: false, fits: true });
         };
-        let record = self.workload_of(&parent);
+        Some(self.workload_for_children(&parent))
+    }
+
+    /// Returns the Workload of a unit as that on which its children run.
+    fn workload_for_children(self, parent: &LoadedUnit<'_>) -> ExpectedWorkload<'a> {
+        let record = self.workload_of(parent);
         let elastic = parent.view.options.slice.is_some();
-        let key = record.map_or(parent.workload, |record| record.meta.key.clone());
-        Some(ExpectedWorkload { key, record, elastic })
+        let key = record.map_or_else(|| parent.workload.clone(), |record| record.meta.key.clone());
+        let fits = record.is_some_and(|record| self.runs_on(parent, record));
+        ExpectedWorkload { key, record, elastic, fits }
+    }
+
+    /// Returns whether a job is started, by this Workload if by any, and asks for what that grants. One for which this is not so is to be
+    /// stopped, or is not started yet.
+    fn runs_on(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
+        unit.owner.is_none_or(|owner| {
+            !owner.suspended
+                && grants_match_job(record, owner)
+                && self.former_workload(unit, Some(&record.meta.key)).is_none()
+        })
     }
 }
 
@@ -214,6 +236,13 @@ fn place_by_workload(record: &WorkloadRecord) -> OwnPlace {
 
 pub(super) fn has_finished(record: &WorkloadRecord) -> bool {
     conditions::is_true(&record.status, ConditionType::Finished)
+}
+
+/// Returns in what the pods of a child request more than those of its pod sets of a Workload, for messages.
+pub(super) fn larger_pods_of(kind: JobKind, view: &JobView, record: &WorkloadRecord) -> Option<String> {
+    let groups = groups_of(view);
+    let mut sets = view.pod_sets.iter().zip(&groups).filter(|(set, _)| set.count > 0);
+    sets.find_map(|(set, group)| larger_pods(set, kind.pod_set_above(group), record))
 }
 
 /// Returns in what a pod of a child requests more than those of a pod set of a Workload, for messages: of the pod set with this name, or
@@ -245,18 +274,21 @@ struct ExpectedWorkload<'a> {
     record: Option<&'a Arc<WorkloadRecord>>,
     /// Whether its job is elastic.
     elastic: bool,
+    /// Whether its job runs, as the Workload grants it.
+    fits: bool,
 }
 
 impl ExpectedWorkload<'_> {
-    fn is_elastic(&self, child: &LoadedUnit<'_>) -> bool {
-        child.view.options.slice.is_some() || self.elastic
+    fn is_elastic(&self, child: &JobView) -> bool {
+        child.options.slice.is_some() || self.elastic
     }
 
-    /// Returns whether a child may run.
-    fn lets_run(&self, child: &LoadedUnit<'_>) -> bool {
+    /// Returns whether a child may run. Where its operator does not stop it with the job above, it must not outlast that.
+    fn lets_run(&self, child: &JobView) -> bool {
         // The gates hold the pods of an elastic job until they have quota.
         let gated = self.is_elastic(child);
-        self.record.is_some_and(|record| record.may_run() || (gated && record.may_wait_gated()))
+        let runs = |record: &WorkloadRecord| record.may_run() && (gated || self.fits || !is_kept(child));
+        self.record.is_some_and(|record| runs(record) || (gated && record.may_wait_gated()))
     }
 }
 
@@ -264,14 +296,14 @@ impl UnitStep<'_> {
     /// Suspends a child that runs while the Workload of its ancestor is not admitted, unless the operator above it is about to.
     pub(super) fn suspend_child_unless_admitted(&mut self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) {
         let workload = self.units.workload_of_ancestor(&unit.view.key.namespace, ancestor);
-        let elastic = workload.as_ref().is_some_and(|workload| workload.is_elastic(unit));
-        let admitted = workload.as_ref().is_some_and(|workload| workload.lets_run(unit));
+        let elastic = workload.as_ref().is_some_and(|workload| workload.is_elastic(&unit.view));
+        let admitted = workload.as_ref().is_some_and(|workload| workload.lets_run(&unit.view));
         if admitted && unit.view.options.child.waits_for_room {
             return self.let_run_with_siblings(unit);
         }
         if admitted || unit.view.suspended {
             if admitted {
-                self.resume_kept_child(unit, ancestor);
+                self.resume_kept_child(unit);
                 self.report_uncharged_child(unit, ancestor);
             }
             if let Some(record) = workload.and_then(|w| w.record).filter(|_| !elastic) {
@@ -319,10 +351,8 @@ impl UnitStep<'_> {
             );
             return self.report(unit, "PodExceedsWorkload", &note);
         }
-        for (set, group) in unit.view.pod_sets.iter().zip(&groups).filter(|(set, _)| set.count > 0) {
-            if let Some(note) = larger_pods(set, kind.pod_set_above(group), record) {
-                return self.report(unit, "PodExceedsWorkload", &note);
-            }
+        if let Some(note) = larger_pods_of(kind, &unit.view, record) {
+            self.report(unit, "PodExceedsWorkload", &note);
         }
     }
 

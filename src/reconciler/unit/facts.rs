@@ -116,7 +116,7 @@ impl<'a> UnitFacts<'a> {
             || unit.owner.and_then(starting_workload).is_some_and(is_other),
             |slices| slices.is_other_in_use(record),
         );
-        is_started_by_other || above.is_some_and(|above| self.units.may_run_below(unit, &above))
+        is_started_by_other || above.is_some_and(|above| self.units.may_run_below(&unit.view, &above))
     }
 
     fn facts(self, record: &WorkloadRecord, unit: &LoadedUnit<'a>, now: Timestamp) -> JobFacts {
@@ -141,7 +141,7 @@ impl<'a> UnitFacts<'a> {
             JobHold::Unknown => hold_by_missing_object(unit).unwrap_or_else(|| self.units.hold_of(record)),
         };
         let above = self.units.above_unit(unit);
-        let released = above.filter(|owner| stopped || self.units.may_run_below(unit, owner));
+        let released = above.filter(|owner| stopped || self.units.may_run_below(&unit.view, owner));
         let taken_over = released.map(|owner| {
             format!(
                 "Its pods run on the quota of {} {}, which is queued in their place",

@@ -1,75 +1,107 @@
 //! Objects below a job whose operator neither suspends them with the job nor resumes them, such as the RayClusters of a RayService.
 //!
-//! Invariants: one that its user has suspended stays so. An annotation tells one that the manager has suspended; one that was copied
-//! from a suspended job lacks what the start of the job has added to its pod templates. The operator compares what it has made with the
-//! job, and would make another one in place of one that differs: while pods run below a job, the job itself is left as it is, and what
-//! is to run again is copied again in place. It starts only then, so that its pods run where the job has quota.
+//! What is done for one, by the state of the job above it and of the Workload of that (an elastic job excepted, whose children run as soon
+//! as its Workload may get quota, and whose pods wait one by one):
+//!
+//! | the job | its Workload | a child that runs | a child that is suspended |
+//! |---|---|---|---|
+//! | runs | admitted, for the job as it is | runs | is resumed, or waits for room beside those before it |
+//! | runs | admitted, for something else, or of an earlier start | is stopped, and the job after it | stays |
+//! | runs | none, waits, evicted, has finished or goes | is stopped, and the job after it | stays |
+//! | suspended | admitted | is stopped; then the job is started | stays until the job runs |
+//! | suspended | any other | is stopped | stays |
+//!
+//! A child with quota of its own, or that waits for some, gives that up where the table says that it is stopped or stays: it waits for room
+//! again when the job runs.
+//!
+//! Invariants: the operator compares what it has made with the job, and would make another one in place of one that differs: while pods run
+//! below a job, the manager does not suspend the job. Children stop and come back by the same test (`may_run_below`), so that a job waits
+//! for none that nothing stops. An annotation tells a child that the manager has suspended, or that was made suspended below a suspended
+//! job; without it one is taken for such a copy that lacks what the start of the job has added to its pod templates. Any other that is
+//! suspended was so by its user, and stays so. Those that run go on; of the others the one that was created first is resumed first: it
+//! serves. One that serves, is not changed any more and is larger than the job by now is queued as what it is. What is to run
+//! again is copied again in place, and starts only then, so that its pods run where the job has quota.
 
 use super::siblings::change_of;
 use super::units::Units;
 use super::{LoadedUnit, UnitStep};
-use crate::cache::Kind;
-use crate::frameworks::{ActionWrite, Change, JobView, OwnerRef, framework};
+use crate::cache::{JobId, Kind};
+use crate::frameworks::{ActionWrite, Change, JobKind, JobView, UnitKey, framework};
+use std::sync::Arc;
 
 /// Returns whether an object is a copy of its controller by an operator that leaves it suspended when the controller runs again.
 pub(super) fn is_kept(view: &JobView) -> bool {
-    let controller = view.controller.as_ref().filter(|_| view.options.child.is_copy);
+    view.options.child.is_copy && is_below_keeper(view)
+}
+
+fn is_below_keeper(view: &JobView) -> bool {
+    let controller = view.controller.as_ref();
     let row = controller.and_then(|controller| framework(controller.group(), &controller.kind));
     row.is_some_and(|row| row.hooks.keeps_suspended_children())
 }
 
 impl Units<'_> {
-    /// Returns whether a job that must stop has to wait for the end of pods below it, whose objects are being suspended.
-    pub(super) fn waits_for_kept_children(self, unit: &LoadedUnit<'_>) -> bool {
+    /// Returns the units below a job that must stop whose pods end before it is suspended.
+    pub(super) fn kept_children_that_end(self, unit: &LoadedUnit<'_>) -> Vec<UnitKey> {
         let keeps = unit.key.kind.hooks.keeps_suspended_children();
-        let Some(owner) = unit.owner.filter(|_| keeps) else { return false };
-        let record = self.workload_of(unit);
-        // Those of an elastic job run on, and their pods wait for quota one by one.
-        let runs_on = |view: &JobView| {
-            let elastic = owner.options.slice.is_some() || view.options.slice.is_some();
-            record.is_some_and(|record| record.may_run() || (elastic && record.may_wait_gated()))
-        };
-        let ends = |view: &JobView| {
-            view.status.active_pods > 0
+        let Some(owner) = unit.owner.filter(|_| keeps) else { return Vec::new() };
+        // One that runs without its Workload, or ends; nothing stops one that is not seen to be below the job.
+        let ends = |kind: JobKind, view: &JobView| {
+            let runs = (!view.suspended && !view.deleting) || view.status.active_pods > 0;
+            runs && is_kept(view)
                 && view.key.namespace == owner.key.namespace
-                && !self.has_own_workload(view)
-                && !runs_on(view)
+                && !self.lets_run(unit, view)
+                && self.highest_above(kind, view).is_some()
         };
-        let mut below = self.cache.jobs_controlled_by(&owner.uid).filter_map(|id| self.cache.job(id));
-        below.any(|view| is_kept(view) && ends(view))
+        let has_pods = |id: &&JobId| self.cache.job(id).is_some_and(|view| ends(id.0, view));
+        let below = self.cache.jobs_controlled_by(&owner.uid).filter(has_pods);
+        below.map(|(kind, key)| UnitKey::of_object(*kind, key.clone())).collect()
+    }
+
+    /// Returns whether an object that is suspended is to run again with the job above it: the manager has suspended it, it was copied from
+    /// the suspended job, or it waits to be copied again.
+    pub(super) fn is_to_resume(self, kind: JobKind, view: &JobView) -> bool {
+        let marks = view.options.child;
+        let was_stopped = marks.stopped_below || !marks.is_copy || view.lacks_marks(&kind);
+        view.suspended && !view.deleting && was_stopped && self.place_below(view).is_some()
+    }
+
+    /// Returns whether an object would run again as it is: it serves while another one is to replace it, and its operator does not
+    /// change it meanwhile.
+    pub(super) fn stays_as_it_is(self, kind: JobKind, view: &JobView) -> bool {
+        let serves =
+            || self.place_below(view).filter(|(above, place)| *place == 0 && above.related.reads.len() > 1);
+        is_kept(view) && !view.lacks_marks(&kind) && serves().is_some()
+    }
+
+    /// Returns the job above an object that is left as it is by the operator of that, and its place among those that the status of the job
+    /// names; `None` if the status does not name it.
+    fn place_below(self, view: &JobView) -> Option<(Arc<JobView>, usize)> {
+        let above = self.cache.controllers_of_job(view).into_iter().next().filter(|_| is_below_keeper(view));
+        let (_, above) = above?;
+        let place = above.related.reads.iter().position(|named| named.key == view.key)?;
+        Some((above, place))
     }
 }
 
 impl UnitStep<'_> {
-    /// Lets a suspended object run again that is below a job which runs. An upgrade goes on with the object that serves as it is: its
-    /// operator does not change that meanwhile.
-    pub(super) fn resume_kept_child(&mut self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) {
+    /// Lets a suspended object run again that is below a job which runs, and has room there. An upgrade goes on with the object that serves
+    /// as it is: its operator does not change that meanwhile.
+    pub(super) fn resume_kept_child(&mut self, unit: &LoadedUnit<'_>) {
         let (kind, units) = (unit.key.kind, self.units);
-        let Some(owner) = unit.owner.filter(|owner| owner.suspended && !owner.deleting && is_kept(owner))
-        else {
+        let Some(owner) = unit.owner.filter(|owner| is_kept(owner) && units.is_to_resume(kind, owner)) else {
             return;
         };
-        let was_copied_suspended = owner.lacks_marks(&kind);
-        if !owner.options.child.stopped_below && !was_copied_suspended {
-            return;
-        }
         // Before the job itself runs, the operator would copy that it is suspended.
-        let above = units.cache.controllers_of_job(owner).into_iter().next();
-        let Some((_, above)) = above.filter(|(_, above)| !above.suspended && !above.deleting) else { return };
+        let above = units.place_below(owner).filter(|(above, _)| !above.suspended && !above.deleting);
+        let Some((above, place)) = above else { return };
         let named = &above.related.reads;
-        let Some(place) = named.iter().position(|named| named.key == owner.key) else { return };
         let first = named.first().filter(|_| place > 0).map(|first| (kind, first.key.clone()));
-        let first = first.and_then(|first| units.cache.job(&first));
-        if first.is_some_and(|first| first.suspended && first.options.child.stopped_below) {
+        let first = first.and_then(|first| units.cache.job(&first)).filter(|first| first.suspended);
+        if first.is_some_and(|first| first.options.child.stopped_below && !first.options.child.waits_for_room)
+        {
             // The one that serves comes first; that it runs gives this one a step.
             return;
-        }
-        if units.would_exceed(kind, owner, ancestor) {
-            return self.report_on_controller(
-                unit,
-                "ChildWaits",
-                "waits for quota beside what runs; it requests",
-            );
         }
         let (id, item) = ((Kind::of_job(kind), owner.key.clone()), unit.reconcile_key());
         if !self.writes.may_write(id.0, &id.1, self.now) {
@@ -79,8 +111,7 @@ impl UnitStep<'_> {
             return self.work_queue.add_at(item, until);
         }
         self.writes.restored_marks.record(&id, None, self.now);
-        let is_upgraded = place == 0 && named.len() > 1;
-        let patch = kind.resume_below_patch(is_upgraded && !was_copied_suspended);
+        let patch = kind.resume_below_patch(units.stays_as_it_is(kind, owner));
         let actions = vec![change_of(Change::Start, ActionWrite::Patch(patch))];
         self.perform(unit, actions, "Started", "It runs on the quota of the job above it");
     }

@@ -8,6 +8,7 @@ use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Change, OUT_OF_SYNC, OwnerRef, PodMember, PodSetInfo, Role, Stop, StopScope, Unit};
 use crate::lifecycle::{conditions, reservation};
+use crate::reconciler::work_queue::ReconcileKey;
 use crate::reconciler::writes::in_flight::Writes;
 use crate::reconciler::writes::request::WriteRequest;
 use std::sync::Arc;
@@ -173,10 +174,11 @@ impl UnitStep<'_> {
         let actions = unit.rules.stop(&unit.objects(), &stop);
         let any = !actions.is_empty();
         let stops = actions.iter().any(|action| action.change == Change::Stop);
-        let waits = stops && self.units.waits_for_kept_children(unit);
-        if !waits && (!stops || self.is_confirmed(unit, workload)) {
+        let ending = if stops { self.units.kept_children_that_end(unit) } else { Vec::new() };
+        if ending.is_empty() && (!stops || self.is_confirmed(unit, workload)) {
             self.perform(unit, actions, "Stopped", message);
         }
+        self.work_queue.add_all(ending.into_iter().map(ReconcileKey::Unit));
         any
     }
 

@@ -5,7 +5,8 @@
 //! says on its controller how much it requests. Once it has room, it gives its own quota back and runs on that of the job. An annotation
 //! tells it from one that its controller or its user has suspended.
 
-use super::ancestors::has_finished;
+use super::ancestors::{has_finished, larger_pods_of};
+use super::kept_children::is_kept;
 use super::units::Units;
 use super::{LoadedUnit, UnitStep, event};
 use crate::api::reason::ConditionType;
@@ -61,40 +62,57 @@ impl<'a> Units<'a> {
     }
 
     /// Returns what an object asks for of the quota of the job above it; `None` if its controller or its user has suspended it.
-    fn claim(self, view: &JobView) -> Option<Claim> {
+    fn claim(self, kind: JobKind, view: &JobView) -> Option<Claim> {
         if view.options.child.waits_for_room || self.has_own_workload(view) {
             return Some(Claim::Waits);
         }
-        (!view.suspended).then_some(Claim::Runs)
+        if view.suspended {
+            self.is_to_resume(kind, view).then_some(Claim::Resumes)
+        } else {
+            Some(Claim::Runs)
+        }
     }
 
     /// Returns whether an object has no room on the quota of the job that is queued in its place. One that ran when the manager started
     /// runs on.
     pub(super) fn lacks_room(self, kind: JobKind, view: &JobView, ancestor: &OwnerRef) -> bool {
-        self.exceeds_with_siblings(kind, view, ancestor) && !self.was_found_running(view)
+        self.exceeds_with_siblings(kind, view, ancestor) && !self.was_found_running(kind, view)
     }
 
-    fn was_found_running(self, view: &JobView) -> bool {
-        view.related.since_start.found_at_start && self.claim(view) == Some(Claim::Runs)
+    fn was_found_running(self, kind: JobKind, view: &JobView) -> bool {
+        view.related.since_start.found_at_start && self.claim(kind, view) == Some(Claim::Runs)
     }
 
     fn exceeds_with_siblings(self, kind: JobKind, view: &JobView, ancestor: &OwnerRef) -> bool {
-        self.exceeds_as(kind, view, ancestor, self.claim(view))
-    }
-
-    /// Returns whether a suspended object would have no room beside those that run.
-    pub(super) fn would_exceed(self, kind: JobKind, view: &JobView, ancestor: &OwnerRef) -> bool {
-        self.exceeds_as(kind, view, ancestor, Some(Claim::Waits))
-    }
-
-    fn exceeds_as(self, kind: JobKind, view: &JobView, ancestor: &OwnerRef, claim: Option<Claim>) -> bool {
         let (id, sized) = ((kind.gvk.group, kind.gvk.kind), kind.hooks.is_sized_apart_from_owner());
         let makes = |owner: &&OwnerRef| self.settings.managed().creates(owner, id);
         let controller = view.controller.as_ref().filter(|owner| sized && !view.deleting && makes(owner));
-        let Some((controller, claim)) = controller.zip(claim) else { return false };
+        let Some((controller, claim)) = controller.zip(self.claim(kind, view)) else { return false };
         let Some(record) = self.shared_workload(&view.key.namespace, ancestor) else { return false };
+        if is_kept(view) && !self.may_run_below(view, ancestor) {
+            // Each of them is stopped then: one with quota of its own would run on, or come back before the one that serves.
+            return false;
+        }
+        let charged = charged_sets(record);
+        let is_larger = |view: &JobView| {
+            kind.excess_group(&groups_of(view), &charged).is_some()
+                || larger_pods_of(kind, view, record).is_some()
+        };
+        let outgrows = |view: &JobView| {
+            let is_fixed = if view.suspended {
+                self.stays_as_it_is(kind, view)
+            } else {
+                is_kept(view) && view.options.child.waits_for_room
+            };
+            is_fixed && is_larger(view)
+        };
+        if outgrows(view) {
+            // It is queued as what it is; another one may run on the quota of the job.
+            return true;
+        }
         let own = SizedChild::of(view, claim);
-        let others = self.siblings(kind, view).filter_map(|other| Some((other, self.claim(other)?)));
+        let others = self.siblings(kind, view).filter(|other| !outgrows(other));
+        let others = others.filter_map(|other| Some((other, self.claim(kind, other)?)));
         let mut before: Vec<SizedChild> = others.map(|(other, claim)| SizedChild::of(other, claim)).collect();
         before.retain(|other| other.uid != own.uid && *other < own);
         before.sort();
@@ -103,7 +121,7 @@ impl<'a> Units<'a> {
         if before.is_empty() && self.has_own_workload(view) && is_left() {
             return true;
         }
-        !has_room(&groups_of(view), &before, &charged_sets(record))
+        !has_room(&groups_of(view), &before, &charged)
     }
 
     /// Returns the steps of the objects beside one that has appeared, changed or gone: whether they have room depends on it.
@@ -152,8 +170,12 @@ impl UnitStep<'_> {
 
     /// Lets an object run that had no room beside its siblings, and has.
     pub(super) fn let_run_with_siblings(&mut self, unit: &LoadedUnit<'_>) {
-        let write = ActionWrite::Patch(unit.key.kind.room_patch(false, false));
-        let change = if unit.view.suspended { Change::Start } else { Change::None };
+        let (kind, view) = (unit.key.kind, &unit.view);
+        // What was copied while the job waited has nothing that its start adds.
+        let is_outdated = view.suspended && is_kept(view) && view.lacks_marks(&kind);
+        let patch = if is_outdated { kind.resume_below_patch(false) } else { kind.room_patch(false, false) };
+        let write = ActionWrite::Patch(patch);
+        let change = if view.suspended { Change::Start } else { Change::None };
         self.perform(
             unit,
             vec![change_of(change, write)],
@@ -165,7 +187,7 @@ impl UnitStep<'_> {
     /// Says on the controller of a child that was found running that it runs without quota.
     pub(super) fn report_uncharged_child(&mut self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) {
         let units = self.units;
-        if units.was_found_running(&unit.view)
+        if units.was_found_running(unit.key.kind, &unit.view)
             && units.exceeds_with_siblings(unit.key.kind, &unit.view, ancestor)
         {
             let what = "was found running beside what its quota is for, and runs on; not charged";

@@ -79,7 +79,7 @@ impl UnitStep<'_> {
         if unit.status(self.now).finished.is_some() {
             return false;
         }
-        let runs = self.units.may_run_below(unit, above);
+        let runs = self.units.may_run_below(&unit.view, above);
         let mut is_used = false;
         for record in self.units.own_workloads(unit) {
             if !conditions::is_true(&record.status, ConditionType::Finished) {
@@ -131,7 +131,7 @@ impl UnitStep<'_> {
         if unit.owner.is_some() {
             return false;
         }
-        if self.units.may_run_below(unit, above) {
+        if self.units.may_run_below(&unit.view, above) {
             let infos = self.units.infos_below(unit, above);
             match infos.and_then(|infos| unit.rules.start(&unit.objects(), &infos)) {
                 Ok(actions) => {
