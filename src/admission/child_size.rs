@@ -58,7 +58,9 @@ pub(super) fn check(
     if let Some(old) = old.filter(|old| old.pod_sets.len() == job.pod_sets.len()) {
         check_requests(job, &raised_requests(job, old), &above, errors);
     }
-    let left = left_by(siblings.get(..own.unwrap_or(0)).unwrap_or_default(), &above.pod_sets);
+    // The manager decides which of those that are to run again comes first.
+    let before = siblings.iter().take(own.unwrap_or(0)).filter(|child| child.claim == Claim::Runs);
+    let left = left_by(&before.cloned().collect::<Vec<_>>(), &above.pod_sets);
     let Some(excess) = job.row.excess_group(&groups, &left) else { return };
     let pods = |job: &JobUnderReview<'_>| job.pod_sets.get(excess.index).map_or(0, |set| set.pods);
     if old.is_some_and(|old| !old.suspended && old.groups().len() == groups.len() && pods(job) <= pods(old)) {
@@ -170,14 +172,25 @@ fn excess_error(
     FieldError::invalid(path, pods, detail)
 }
 
-/// Returns the job above a new object that has no room beside others below the same controller.
+/// Returns whether a new object is suspended as its controller is: the operator of that copies it, and never resumes it.
+pub(super) fn is_made_suspended(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>) -> bool {
+    let controller = OwnerRef::controller_of(request.object);
+    let row = controller.and_then(|controller| framework(controller.group(), &controller.kind));
+    let keeps = row.is_some_and(|row| row.hooks.keeps_suspended_children());
+    keeps && job.suspended && request.old.is_none()
+}
+
+/// Returns the job above a new object that has no room beside others below the same controller. Those that are being stopped have their
+/// place as well, and below a controller that is being deleted there is none.
 pub(super) fn without_room(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>) -> Option<OwnerView> {
     if request.old.is_some() || !job.row.hooks.is_sized_apart_from_owner() || job.suspended {
         return None;
     }
     let above = job_above(request, job)?;
     let siblings = request.ctx.objects.children(&above.controller);
-    let has_room = has_room(&job.groups(), &siblings, &above.pod_sets);
+    let controller = request.ctx.objects.owner(request.namespace, &above.controller);
+    let goes = controller.is_some_and(|controller| controller.deleting);
+    let has_room = !goes && has_room(&job.groups(), &siblings, &above.pod_sets);
     request.ctx.objects.owner(request.namespace, &above.owner).filter(|_| !has_room)
 }
 

@@ -10,7 +10,8 @@ use super::job_rules;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
 use crate::api::names::{
-    DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER, QUEUE_NAME_LABEL, WAITS_FOR_ROOM_ANNOTATION,
+    DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER, QUEUE_NAME_LABEL, STOPPED_BELOW_ANNOTATION,
+    WAITS_FOR_ROOM_ANNOTATION,
 };
 use crate::api::validation::{Errors, Gate};
 use crate::frameworks::{
@@ -34,6 +35,9 @@ pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> R
         && !job.suspended
     {
         patch.set_at(suspend, json!(true));
+    }
+    if ancestor.is_some() && child_size::is_made_suspended(request, &job) {
+        patch.set(&["metadata", "annotations", STOPPED_BELOW_ANNOTATION], json!("true"));
     }
     if let Some(above) = child_size::without_room(request, &job) {
         patch.set(&["metadata", "annotations", WAITS_FOR_ROOM_ANNOTATION], json!("true"));

@@ -59,6 +59,7 @@ impl ObjectLookup for Snapshot {
             queue_name: entry.queue_name.as_deref().map(str::to_owned),
             place: entry.place,
             controller: entry.controller.clone(),
+            deleting: entry.deleting,
             pod_sets: entry.pod_sets.clone(),
             pod_requests: entry.pod_requests.clone(),
             pod_identity: entry.pod_identity.clone(),

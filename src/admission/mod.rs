@@ -92,6 +92,8 @@ pub struct OwnerView {
     pub place: OwnPlace,
     /// Its controller owner.
     pub controller: Option<OwnerRef>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
     /// What its Workload is charged for, where objects below it could be made larger than it.
     pub pod_sets: Option<Arc<[PodSetSize]>>,
     /// What one pod of each of these requests by its template.

@@ -26,6 +26,8 @@ pub struct OwnerEntry {
     pub place: OwnPlace,
     /// The controller of the object itself.
     pub controller: Option<OwnerRef>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
     /// What its Workload is charged for, where objects below it could be made larger than it.
     pub pod_sets: Option<Arc<[PodSetSize]>>,
     /// What one pod of each of these requests by its template.
@@ -46,6 +48,7 @@ impl OwnerEntry {
             queue_name: label.filter(|name| !name.is_empty()).map(Arc::from),
             place: OwnPlace::Nowhere,
             controller: OwnerRef::controller_of(object),
+            deleting: metadata.is_some_and(|metadata| metadata.get("deletionTimestamp").is_some()),
             pod_sets: None,
             pod_requests: None,
             pod_identity: PodIdentity::Unknown,

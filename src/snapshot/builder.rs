@@ -104,6 +104,7 @@ impl SnapshotBuilder {
             queue_name: view.queue_name.clone(),
             place: OwnPlace::Nowhere,
             controller: view.controller.clone(),
+            deleting: view.deleting,
             pod_sets: charged.map(|sets| sets.iter().map(size).collect()),
             pod_requests: charged.map(|sets| sets.iter().map(requests).collect()),
             pod_identity: view.options.pod_identity.clone(),
@@ -135,9 +136,14 @@ impl SnapshotBuilder {
         if let Some(former) = former.and_then(|entry| entry.controller.as_ref()).map(id) {
             self.current.families.children.remove_mut(&former);
         }
-        let claim = |view: &JobView| match (view.options.child.waits_for_room, view.suspended) {
-            (true, _) => Some(Claim::Waits),
-            (false, suspended) => (!suspended).then_some(Claim::Runs),
+        let claim = |view: &JobView| {
+            let marks = view.options.child;
+            match (marks.waits_for_room, view.suspended) {
+                (true, _) => Some(Claim::Waits),
+                (false, false) => Some(Claim::Runs),
+                // Its pods may still run, and it comes back.
+                (false, true) => marks.stopped_below.then_some(Claim::Resumes),
+            }
         };
         let Some(view) = view else { return };
         if let Some((controller, claim)) = view.controller.as_ref().zip(claim(view)) {
@@ -168,6 +174,7 @@ impl SnapshotBuilder {
                 queue_name: None,
                 place,
                 controller: None,
+                deleting: false,
                 pod_sets: None,
                 pod_requests: None,
                 pod_identity: PodIdentity::Unknown,

@@ -318,6 +318,21 @@ fn service_that_its_user_suspends_is_started_again() {
     assert_nothing_is_left_to_do(&mut server);
 }
 
+/// A copy of a service that its user has suspended has all that its start has added. It runs all the same.
+#[test]
+fn cluster_made_of_a_service_that_its_user_suspends_runs() {
+    let mut server = running();
+    server.edit(services(), "above", |service| service["spec"]["rayClusterConfig"]["suspend"] = json!(true));
+    make(&mut server, "d", "pendingServiceStatus");
+    assert!(is_suspended(&server, "d") && annotation(&server, "d", STOPPED).is_string());
+    assert!(has_marks(&server, "d"));
+    set_pods(&mut server, "c", false);
+    assert!(!service_is_suspended(&server) && !is_suspended(&server, "c"), "{:?}", server.events);
+    assert!(is_suspended(&server, "d") && workloads(&server) == 2, "it is queued");
+    server.edit_queue("6");
+    assert!(!is_suspended(&server, "d"), "{:?}", server.events);
+}
+
 /// Neither the quota that the second cluster waits for, nor that of the service goes to it before the one that serves.
 #[test]
 fn cluster_that_serves_comes_back_before_one_that_waits() {
@@ -355,6 +370,24 @@ fn both_clusters_of_an_upgrade_stop_and_come_back() {
     set_active(&mut server, &service, true);
     assert!(!service_is_suspended(&server) && !is_suspended(&server, "c"), "{:?}", server.events);
     assert!(!is_suspended(&server, "d") && workloads(&server) == 2);
+}
+
+/// While pods of a stopped cluster end, another one that KubeRay makes gets none; nor does one that it makes of a service that goes.
+#[test]
+fn cluster_made_while_its_service_stops_is_held() {
+    let row = framework("ray.io", "RayCluster").unwrap();
+    let mut server = running();
+    server.deactivate();
+    let made = server.admit(row, copy(&server, "d"), None).unwrap();
+    assert_eq!(made["spec"]["suspend"], true, "pods of the first one end");
+    let mut server = running();
+    server.edit(services(), "above", |service| {
+        service["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        service["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+    });
+    server.delete(clusters(), "c");
+    let made = server.admit(row, copy(&server, "d"), None).unwrap();
+    assert_eq!(made["spec"]["suspend"], true, "the service goes");
 }
 
 /// Where the kind of the clusters is not listed, nothing holds the second one back: the RayService says so, once.

@@ -106,6 +106,7 @@ pub(super) fn pod_entry(core: &Reconciler, pod: &ObjectMeta) -> Option<OwnerEntr
         queue_name,
         place,
         controller,
+        deleting: pod.deletion_timestamp.is_some(),
         pod_sets: None,
         pod_requests: None,
         pod_identity: PodIdentity::Unknown,
