@@ -209,6 +209,13 @@ const JOB_POD_SPEC: Projection = Projection::Fields(&[
     ("resources", RESOURCES),
     ("containers", Projection::Items(usize::MAX, &JOB_CONTAINER)),
     ("initContainers", Projection::Items(usize::MAX, &JOB_CONTAINER)),
+    ("resourceClaims", Projection::Items(usize::MAX, &CLAIM)),
+    ("runtimeClassName", Projection::Scalar),
+]);
+const CLAIM: Projection = Projection::Fields(&[
+    ("name", Projection::Scalar),
+    ("resourceClaimName", Projection::Scalar),
+    ("resourceClaimTemplateName", Projection::Scalar),
 ]);
 const JOB_CONTAINER: Projection =
     Projection::Fields(&[("resources", RESOURCES), ("restartPolicy", Projection::Scalar)]);

@@ -11,7 +11,7 @@ use super::view::{JobView, PodSetView};
 use crate::api::names::POD_SET_LABEL;
 use crate::resources::{Amount, Requests, first_excess, pod_requests};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{PodResourceClaim, PodSpec};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
@@ -155,8 +155,9 @@ impl Framework {
     }
 }
 
-/// Returns what one pod requests by the spec of its template. Overhead and the defaults of LimitRanges are left out: they are the same for
-/// a template and its copy. `None` if it has none, or it cannot be read.
+/// Returns what one pod requests by the spec of its template, to be compared with another template. Overhead and the defaults of
+/// LimitRanges are left out: they are the same for a template and its copy. A RuntimeClass, from which another overhead may follow, and each
+/// claim count as one of a resource of their own. `None` if it has no spec, or that cannot be read.
 pub(super) fn template_requests(spec: &Value) -> Option<Requests> {
     let resources = |holder: &Value| holder.get("resources").map(as_texts).unwrap_or_default();
     let containers = |field: &str| -> Vec<Value> {
@@ -172,8 +173,28 @@ pub(super) fn template_requests(spec: &Value) -> Option<Requests> {
         "initContainers": containers("initContainers"),
         "resources": resources(spec),
     });
-    let spec: PodSpec = spec.as_object().and_then(|_| serde_json::from_value(own).ok())?;
-    Some(spec_requests(&spec))
+    let amounts: PodSpec = spec.as_object().and_then(|_| serde_json::from_value(own).ok())?;
+    let claims = spec.get("resourceClaims").and_then(Value::as_array).into_iter().flatten();
+    let name = |claim: &Value| {
+        let text = |field: &str| claim.get(field).and_then(Value::as_str).map(str::to_owned);
+        text("resourceClaimName").or_else(|| text("resourceClaimTemplateName")).or_else(|| text("name"))
+    };
+    let class = spec.get("runtimeClassName").and_then(Value::as_str).map(str::to_owned);
+    Some(with_names(pod_requests(&amounts), class, claims.filter_map(name)))
+}
+
+/// Adds what a pod has that is no amount.
+fn with_names(
+    mut requests: Requests,
+    class: Option<String>,
+    claims: impl Iterator<Item = String>,
+) -> Requests {
+    let class = class.filter(|name| !name.is_empty()).map(|name| format!("runtimeClassName {name}"));
+    for name in class.into_iter().chain(claims.map(|name| format!("resourceClaim {name}"))) {
+        let amount = requests.entry(Arc::from(name)).or_insert(Amount::ZERO);
+        *amount = amount.plus(Amount::new(1));
+    }
+    requests
 }
 
 /// Returns the same of an entry of `spec.podSets`.
@@ -183,7 +204,13 @@ pub(super) fn made_requests(pod_set: &Value) -> Option<Arc<Requests>> {
 
 /// Returns the same of a spec that was read.
 pub fn spec_requests(spec: &PodSpec) -> Requests {
-    pod_requests(&PodSpec { overhead: None, ..spec.clone() })
+    let requests = pod_requests(&PodSpec { overhead: None, ..spec.clone() });
+    let name = |claim: &PodResourceClaim| {
+        let named = claim.resource_claim_name.as_ref().or(claim.resource_claim_template_name.as_ref());
+        named.unwrap_or(&claim.name).clone()
+    };
+    let claims = spec.resource_claims.iter().flatten().map(name);
+    with_names(requests, spec.runtime_class_name.clone(), claims)
 }
 
 /// Returns the amounts of a container or a pod as texts: a definition may keep numbers.
@@ -341,6 +368,13 @@ mod tests {
         let spec =
             json!({"initContainers": init, "containers": [{"resources": limits}], "overhead": {"cpu": "9"}});
         assert_eq!(template_requests(&spec), Some(requests(&json!("6"))));
+        let named = json!({"runtimeClassName": "kata", "resourceClaims": [{"name": "g", "resourceClaimName": "gpu"}]});
+        let read = serde_json::from_value(named.clone()).unwrap();
+        assert_eq!(template_requests(&named), Some(spec_requests(&read)));
+        assert_eq!(
+            spec_requests(&read).keys().map(|name| &**name).collect::<Vec<_>>(),
+            ["resourceClaim gpu", "runtimeClassName kata"]
+        );
         let of_pod = json!({"containers": [], "resources": {"requests": {"cpu": "7", "memory": null}}});
         assert_eq!(template_requests(&of_pod), Some(requests(&json!("7"))));
     }

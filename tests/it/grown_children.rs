@@ -208,6 +208,27 @@ fn child_whose_pods_have_grown_is_said() {
     assert_eq!(changed(&server, |job| set_cpu(job, "32")), None);
 }
 
+/// A RuntimeClass may have an overhead, and a claim is charged by no queue: their amounts are in no template.
+#[test]
+fn pods_of_a_child_get_no_other_runtime_class_and_no_claim() {
+    let class = |job: &mut Value| job["spec"]["template"]["spec"]["runtimeClassName"] = json!("kata");
+    let claim = |job: &mut Value| {
+        job["spec"]["template"]["spec"]["resourceClaims"] =
+            json!([{"name": "g", "resourceClaimTemplateName": "gpu"}]);
+    };
+    let changes: [(&str, &dyn Fn(&mut Value)); 2] =
+        [("runtimeClassName kata", &class), ("resourceClaim gpu", &claim)];
+    for (name, change) in changes {
+        let mut server = server();
+        let refused = changed(&server, change).expect("the JobSet has none");
+        assert!(refused.contains(&format!("1 of {name}")), "{refused}");
+        server.edit(JOB, "js-a-0", change);
+        let [note] = said(&server)[..] else { panic!("{:?}", server.events) };
+        assert!(note.contains(&format!("1 of {name}")), "{note}");
+        assert_eq!(changed(&server, |job| set_cpu(job, "500m")), None, "it had that before");
+    }
+}
+
 /// One without the label that a start writes is bounded by all that its JobSet is charged for.
 #[test]
 fn child_of_an_unknown_pod_set_does_not_grow_beyond_its_job() {
