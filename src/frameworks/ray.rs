@@ -290,6 +290,12 @@ const fn groups(list: Pointer) -> PodSetSource {
     PodSetSource::Array { list, name: "/groupName", template: "/template", count: WORKERS }
 }
 
+/// Its operator says that a RayCluster is not suspended from the first pod that it makes until the last one is gone; the state is that of
+/// a cluster whose pods are all ready. Operators before KubeRay 1.3 say the state alone: for them the pods themselves are counted, of
+/// which some may have been made and not be known yet.
+pub(super) const CLUSTER_ACTIVE: Test = Test::Any(&[Test::NotTrue("RayClusterSuspended"), CLUSTER_READY]);
+const CLUSTER_READY: Test = Test::Text("/status/state", &["ready"]);
+
 pub(super) static RAY_CLUSTER: Framework = Framework {
     gvk: gvk("RayCluster", "rayclusters"),
     name: "ray.io/raycluster",
@@ -302,14 +308,7 @@ pub(super) static RAY_CLUSTER: Framework = Framework {
     ],
     related: &[],
     rank: NO_RANK,
-    // Its operator says that the cluster is not suspended from the first pod that it makes until the last one is gone; the state
-    // is that of a cluster whose pods are all ready. Operators before KubeRay 1.3 say the state alone: for them the pods themselves
-    // are counted, of which some may have been made and not be known yet.
-    status: status(
-        &[],
-        Test::Any(&[Test::NotTrue("RayClusterSuspended"), Test::Text("/status/state", &["ready"])]),
-        Test::Text("/status/state", &["ready"]),
-    ),
+    status: status(&[], CLUSTER_ACTIVE, CLUSTER_READY),
     priority_class: None,
     // A Job cleans up the storage of its head node.
     creates: CreatedKinds::Only(&[POD, JOB]),

@@ -7,11 +7,10 @@
 //! elastic one asks for both: the pods of the second wait for their quota one by one.
 
 use super::JobError;
-use super::ray::{HEAD, RAY_CLUSTER, Ray, RayRole, WORKERS, gvk};
+use super::ray::{CLUSTER_ACTIVE, HEAD, Ray, RayRole, WORKERS, gvk};
 use super::read;
 use super::related::{Beside, Found, Related, RelatedKey, RelatedKind};
 use super::roles::read_count;
-use super::row::Active;
 use super::view::{JobHold, RelatedView};
 use crate::api::ObjectKey;
 use crate::api::names::{RAY_CLUSTER_GENERATION_ANNOTATION, RAY_CLUSTER_HASH_ANNOTATION};
@@ -87,11 +86,7 @@ pub(super) fn are_stopped(ray: &Ray, job: &Value, related: &dyn Related) -> Resu
 /// Returns whether a cluster is suspended and has no pods; one that cannot be read may have some.
 fn is_stopped(cluster: &Value) -> bool {
     let suspended = read::boolean(cluster, "/spec/suspend").is_ok_and(|suspend| suspend == Some(true));
-    let may_have_pods = match RAY_CLUSTER.status.active {
-        Active::When(test) => test.holds(cluster).unwrap_or(true),
-        Active::Counts(_) | Active::SumOver(..) => true,
-    };
-    suspended && !may_have_pods
+    suspended && !CLUSTER_ACTIVE.holds(cluster).unwrap_or(true)
 }
 
 /// Sets the counts of an elastic job to what its children ask for. Returns the child that is awaited for it, if one is.
@@ -202,7 +197,7 @@ pub(super) fn outdated_annotation(
 
 #[cfg(test)]
 mod tests {
-    use super::super::ray::{RAY_JOB, RAY_SERVICE};
+    use super::super::ray::{RAY_CLUSTER, RAY_JOB, RAY_SERVICE};
     use super::super::row::Framework;
     use super::super::view::JobView;
     use super::*;

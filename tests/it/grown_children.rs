@@ -216,9 +216,8 @@ fn pods_of_a_child_get_no_other_runtime_class_and_no_claim() {
         job["spec"]["template"]["spec"]["resourceClaims"] =
             json!([{"name": "g", "resourceClaimTemplateName": "gpu"}]);
     };
-    let changes: [(&str, &dyn Fn(&mut Value)); 2] =
-        [("runtimeClassName kata", &class), ("resourceClaim gpu", &claim)];
-    for (name, change) in changes {
+    let changes: [fn(&mut Value); 2] = [class, claim];
+    for (name, change) in ["runtimeClassName kata", "resourceClaim gpu"].into_iter().zip(changes) {
         let mut server = server();
         let refused = changed(&server, change).expect("the JobSet has none");
         assert!(refused.contains(&format!("1 of {name}")), "{refused}");
