@@ -109,18 +109,20 @@ fn groups_beside(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>, above: &
 }
 
 /// Returns for each pod set what one pod requests of the resources of which it did not request as much before; `None` if there are none.
-/// One that was suspended starts with all that its pods request.
+/// One that was suspended starts with all that its pods request, if its pod set is known. Otherwise its controller may have made it so: a
+/// refused start would leave the job above it without these pods.
 fn raised_requests(job: &JobUnderReview<'_>, old: &JobUnderReview<'_>) -> Vec<Option<Requests>> {
-    let raised = |(set, before): (&PodSetUnderReview<'_>, &PodSetUnderReview<'_>)| {
-        if !old.suspended && set.spec.value == before.spec.value {
+    let raised = |((set, before), group): ((&PodSetUnderReview<'_>, &PodSetUnderReview<'_>), ChildGroup)| {
+        let starts = old.suspended && job.row.pod_set_above(&group).is_some();
+        if !starts && set.spec.value == before.spec.value {
             return None;
         }
         let mut requests = set.requests()?;
-        let before = before.requests().filter(|_| !old.suspended).unwrap_or_default();
+        let before = before.requests().filter(|_| !starts).unwrap_or_default();
         requests.retain(|resource, amount| before.get(resource).is_none_or(|before| *amount > *before));
         (!requests.is_empty()).then_some(requests)
     };
-    job.pod_sets.iter().zip(&old.pod_sets).map(raised).collect()
+    job.pod_sets.iter().zip(&old.pod_sets).zip(job.groups()).map(raised).collect()
 }
 
 /// Checks what one pod of each pod set requests against the pod set of the job above that its template names.

@@ -195,6 +195,22 @@ fn pods_of_a_child_do_not_grow() {
     }
 }
 
+/// A controller may make a child of its own that requests more, as of a TrainJob: it starts as in Kueue, and an event says by how much it
+/// exceeds its job. One that is known to be of a pod set does not start.
+#[test]
+fn child_of_no_pod_set_that_was_made_larger_starts() {
+    for (labels, starts) in [(json!({}), true), (json!({"kueue.x-k8s.io/podset": "a"}), false)] {
+        let mut server = server();
+        server.edit(JOB, "js-a-0", |job| {
+            set_cpu(job, "2");
+            job["spec"]["suspend"] = json!(true);
+            job["spec"]["template"]["metadata"]["labels"] = labels.clone();
+        });
+        let resumed = changed(&server, |job| job["spec"]["suspend"] = json!(false));
+        assert_eq!(resumed.is_none(), starts, "{resumed:?}");
+    }
+}
+
 /// While no webhook answers, they grow, and an event says by how much.
 #[test]
 fn child_whose_pods_have_grown_is_said() {
