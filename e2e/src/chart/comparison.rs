@@ -97,11 +97,13 @@ fn remove_unlisted_kinds(object: &mut Value) -> Result<()> {
     }
     let rules = object["rules"].as_array_mut().with_context(|| format!("{name} has no rules"))?;
     for row in frameworks().filter(|row| !row.is_shipped()) {
-        let before = rules.len();
-        rules.retain(|rule| {
-            rule["apiGroups"] != json!([row.gvk.group]) || rule["resources"] != json!([row.gvk.plural])
-        });
-        ensure!(before == rules.len() + 1, "{name} lacks {}.{}", row.gvk.plural, row.gvk.group);
+        let is_of_kind = |rule: &Value| {
+            rule["apiGroups"] == json!([row.gvk.group]) && rule["resources"] == json!([row.gvk.plural])
+        };
+        // A later rule lets what stands between objects be read, whether or not its kind is enabled.
+        let first = rules.iter().position(is_of_kind);
+        let first = first.with_context(|| format!("{name} lacks {}.{}", row.gvk.plural, row.gvk.group))?;
+        rules.remove(first);
     }
     Ok(())
 }
