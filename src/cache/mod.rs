@@ -81,6 +81,19 @@ pub(crate) struct DecodeGates {
     pub(crate) pod_units: bool,
 }
 
+#[cfg(test)]
+impl DecodeGates {
+    /// Those of a manager of pods.
+    const OF_PODS: Self = Self {
+        admission_gated_by: true,
+        priority_boost: false,
+        elastic_jobs: true,
+        partial_admission: true,
+        identifier_annotations: true,
+        pod_units: true,
+    };
+}
+
 /// The records of all objects.
 #[derive(Debug)]
 pub(crate) struct Cache {

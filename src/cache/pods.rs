@@ -445,15 +445,7 @@ mod tests {
     /// many times more of them than of managed ones.
     #[test]
     fn identity_and_node_are_kept_of_other_pods() {
-        let gates = DecodeGates {
-            admission_gated_by: true,
-            priority_boost: false,
-            elastic_jobs: true,
-            partial_admission: true,
-            identifier_annotations: true,
-            pod_units: true,
-        };
-        let mut cache = Cache::new(gates, Transform::default());
+        let mut cache = Cache::new(DecodeGates::OF_PODS, Transform::default());
         let key = ObjectKey::new("ns", "p");
         let mut pod = json!({
             "metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "7",

@@ -250,15 +250,7 @@ mod tests {
     /// The names of the groups may begin alike in any number: only those with one more hash are looked at.
     #[test]
     fn groups_are_found_by_their_name_without_hash() {
-        let gates = DecodeGates {
-            admission_gated_by: true,
-            priority_boost: false,
-            elastic_jobs: true,
-            partial_admission: true,
-            identifier_annotations: true,
-            pod_units: true,
-        };
-        let mut cache = Cache::new(gates, Transform::default());
+        let mut cache = Cache::new(DecodeGates::OF_PODS, Transform::default());
         let workload = ObjectKey::new("ns", "statefulset-web-00000");
         let found = |cache: &Cache| -> Vec<String> {
             cache.groups_named_like(&workload).map(|group| group.name.to_string()).collect()
