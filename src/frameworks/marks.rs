@@ -69,36 +69,28 @@ impl Framework {
         let mark = if waits { json!("true") } else { Value::Null };
         let marks =
             json!({names::WAITS_FOR_ROOM_ANNOTATION: mark, names::STOPPED_BELOW_ANNOTATION: Value::Null});
-        let mut body = Map::new();
-        body.insert("metadata".to_owned(), json!({"annotations": marks}));
-        if let Some(pointer) = self.fields.suspend {
-            let value = if suspended { Value::Bool(true) } else { self.hooks.not_suspended() };
-            set_at(&mut body, pointer, value);
-        }
-        JobPatch::merge(Value::Object(body))
+        let value = if suspended { Value::Bool(true) } else { self.hooks.not_suspended() };
+        self.child_patch(&marks, Some(value))
     }
 
     /// Returns the patch that suspends an object because the job above it may not run, and says so.
     pub fn stop_below_patch(&self) -> JobPatch {
-        let mut body = Map::new();
-        body.insert("metadata".to_owned(), json!({"annotations": {names::STOPPED_BELOW_ANNOTATION: "true"}}));
-        if let Some(pointer) = self.fields.suspend {
-            set_at(&mut body, pointer, Value::Bool(true));
-        }
-        JobPatch::merge(Value::Object(body))
+        self.child_patch(&json!({names::STOPPED_BELOW_ANNOTATION: "true"}), Some(Value::Bool(true)))
     }
 
-    /// Returns the patch that lets an object run again below a job that runs: as it is, or by the operator of that job, which copies what
-    /// the job says now.
-    pub fn resume_below_patch(&self, as_it_is: bool) -> JobPatch {
-        let removed: &[&str] = if as_it_is { &[] } else { self.hooks.copy_annotations() };
+    /// Returns the patch by which the operator of the job above an object copies it again, as what that job says now, so that it runs.
+    pub fn copy_again_patch(&self) -> JobPatch {
         let marks = [names::STOPPED_BELOW_ANNOTATION, names::WAITS_FOR_ROOM_ANNOTATION];
-        let names = removed.iter().copied().chain(marks);
-        let annotations: Map<String, Value> = names.map(|name| (name.to_owned(), Value::Null)).collect();
+        let removed = self.hooks.copy_annotations().iter().copied().chain(marks);
+        self.child_patch(&removed.map(|name| (name.to_owned(), Value::Null)).collect(), None)
+    }
+
+    /// Returns a patch of the annotations of an object below a job, and of whether it is suspended.
+    fn child_patch(&self, annotations: &Value, suspend: Option<Value>) -> JobPatch {
         let mut body = Map::new();
         body.insert("metadata".to_owned(), json!({"annotations": annotations}));
-        if let Some(pointer) = self.fields.suspend.filter(|_| as_it_is) {
-            set_at(&mut body, pointer, self.hooks.not_suspended());
+        if let Some((pointer, value)) = self.fields.suspend.zip(suspend) {
+            set_at(&mut body, pointer, value);
         }
         JobPatch::merge(Value::Object(body))
     }

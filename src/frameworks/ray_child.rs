@@ -11,11 +11,11 @@ use super::ray::{CLUSTER_ACTIVE, HEAD, Ray, RayRole, WORKERS, gvk};
 use super::read;
 use super::related::{Beside, Found, Related, RelatedKey, RelatedKind};
 use super::roles::read_count;
+use super::row::Pointer;
 use super::view::{JobHold, RelatedView};
 use crate::api::ObjectKey;
 use crate::api::names::{RAY_CLUSTER_GENERATION_ANNOTATION, RAY_CLUSTER_HASH_ANNOTATION};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 /// By which KubeRay compares a cluster with the RayService that it has made it of. Where the first two are missing it updates the
 /// cluster in place, whatever differs, and prepares no second one; the cluster that serves also where the last one is missing. The
@@ -38,12 +38,10 @@ pub(super) fn read_by(ray: &Ray, job: &Value) -> Result<Vec<RelatedKey>, JobErro
     if ray.child.is_none() || (!elastic && hold(ray, job)? != JobHold::Held) {
         return Ok(Vec::new());
     }
-    let namespace: Arc<str> = Arc::from(read::string(job, "/metadata/namespace")?.unwrap_or_default());
     let mut children: Vec<RelatedKey> = Vec::new();
     for pointer in ray.child.into_iter().chain(ray.next_child.filter(|_| elastic)) {
-        let Some(name) = read::string(job, pointer)?.filter(|name| !name.is_empty()) else { break };
-        let key = ObjectKey { namespace: Arc::clone(&namespace), name: Arc::from(name) };
-        children.push(RelatedKey { kind: CLUSTERS, key });
+        let Some(child) = child_at(job, pointer)? else { break };
+        children.push(child);
     }
     children.dedup();
     Ok(children)
@@ -51,15 +49,19 @@ pub(super) fn read_by(ray: &Ray, job: &Value) -> Result<Vec<RelatedKey>, JobErro
 
 /// Returns the children that the status of a job names: the one that serves, and the one that is to replace it or to be the first.
 pub(super) fn named_by(ray: &Ray, job: &Value) -> Result<Vec<RelatedKey>, JobError> {
-    let namespace: Arc<str> = Arc::from(read::string(job, "/metadata/namespace")?.unwrap_or_default());
     let mut children: Vec<RelatedKey> = Vec::new();
     for pointer in ray.child.into_iter().chain(ray.next_child) {
-        let Some(name) = read::string(job, pointer)?.filter(|name| !name.is_empty()) else { continue };
-        let key = ObjectKey { namespace: Arc::clone(&namespace), name: Arc::from(name) };
-        children.push(RelatedKey { kind: CLUSTERS, key });
+        children.extend(child_at(job, pointer)?);
     }
     children.dedup();
     Ok(children)
+}
+
+/// Returns the child that a field of the status of a job names.
+fn child_at(job: &Value, pointer: Pointer) -> Result<Option<RelatedKey>, JobError> {
+    let namespace = read::string(job, "/metadata/namespace")?.unwrap_or_default();
+    let name = read::string(job, pointer)?.filter(|name| !name.is_empty());
+    Ok(name.map(|name| RelatedKey { kind: CLUSTERS, key: ObjectKey::new(namespace, name) }))
 }
 
 impl RelatedView {

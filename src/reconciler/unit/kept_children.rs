@@ -111,7 +111,8 @@ impl UnitStep<'_> {
             return self.work_queue.add_at(item, until);
         }
         self.writes.restored_marks.record(&id, None, self.now);
-        let patch = kind.resume_below_patch(units.stays_as_it_is(kind, owner));
+        let as_it_is = units.stays_as_it_is(kind, owner);
+        let patch = if as_it_is { kind.room_patch(false, false) } else { kind.copy_again_patch() };
         let actions = vec![change_of(Change::Start, ActionWrite::Patch(patch))];
         self.perform(unit, actions, "Started", "It runs on the quota of the job above it");
     }

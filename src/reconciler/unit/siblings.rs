@@ -13,8 +13,8 @@ use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Action, ActionWrite, Change, ChildGroup, Claim, Found, JobKind, JobView, OwnerRef, PodSetSize,
-    SizedChild, Target, UnitKey, framework, groups_of, has_room,
+    Action, ActionWrite, Change, ChildGroup, Claim, Found, Framework, JobKind, JobView, OwnerRef, PodSetSize,
+    RelatedKey, SizedChild, Target, UnitKey, framework, groups_of, has_room,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::messages::EventType;
@@ -42,7 +42,7 @@ impl<'a> Units<'a> {
     }
 
     /// Returns whether a job has a Workload of its own that has not finished.
-    pub(super) fn has_own_workload(self, view: &JobView) -> bool {
+    fn has_own_workload(self, view: &JobView) -> bool {
         let owned = self.cache.workloads_owned_by(&view.uid).iter();
         owned.filter_map(|key| self.cache.workload(key)).any(|record| !has_finished(record))
     }
@@ -173,7 +173,7 @@ impl UnitStep<'_> {
         let (kind, view) = (unit.key.kind, &unit.view);
         // What was copied while the job waited has nothing that its start adds.
         let is_outdated = view.suspended && is_kept(view) && view.lacks_marks(&kind);
-        let patch = if is_outdated { kind.resume_below_patch(false) } else { kind.room_patch(false, false) };
+        let patch = if is_outdated { kind.copy_again_patch() } else { kind.room_patch(false, false) };
         let write = ActionWrite::Patch(patch);
         let change = if view.suspended { Change::Start } else { Change::None };
         self.perform(
@@ -198,13 +198,9 @@ impl UnitStep<'_> {
     /// Says on an elastic job that its second child waits for the quota with which the job is to grow.
     pub(super) fn report_next_child(&mut self, unit: &LoadedUnit<'_>) {
         let beside = self.units.cache.beside_jobs();
-        let Some(next) = unit.view.related.next_child() else { return };
-        let kind = next.kind.gvk;
-        let (Found::Object(child), Some(row)) = (beside.related.find(next), framework(kind.group, kind.kind))
-        else {
-            return;
-        };
-        let requests = row.requested_text(child, beside);
+        let Some((next, row)) = next_child(&unit.view) else { return };
+        let Found::Object(child) = beside.related.find(next) else { return };
+        let (kind, requests) = (row.gvk, row.requested_text(child, beside));
         let text = format!(
             "{} {} waits for quota beside what runs; it requests: {requests}",
             kind.kind, next.key.name
@@ -215,9 +211,11 @@ impl UnitStep<'_> {
     /// Says on a job that its second child runs without quota, as the kind of that is not managed: no step of its own holds it back.
     pub(super) fn report_unmanaged_child(&mut self, unit: &LoadedUnit<'_>) {
         let units = self.units;
-        let Some(next) = unit.view.related.next_child() else { return };
-        let kind = next.kind.gvk;
-        let Some(row) = framework(kind.group, kind.kind) else { return };
+        let next = next_child(&unit.view);
+        let Some((next, row)) = next.filter(|(_, row)| !units.settings.manages_kind(JobKind::new(row)))
+        else {
+            return;
+        };
         let beside = units.cache.beside_jobs();
         let Found::Object(child) = beside.related.find(next) else { return };
         let is_suspended = row
@@ -226,13 +224,13 @@ impl UnitStep<'_> {
             .and_then(|field| child.pointer(field))
             .is_some_and(|suspend| suspend.as_bool() == Some(true));
         let is_deleting = child.pointer("/metadata/deletionTimestamp").is_some();
-        if units.settings.manages_kind(JobKind::new(row)) || is_suspended || is_deleting {
+        if is_suspended || is_deleting {
             return;
         }
         let note = format!(
             "{} {} runs beside the first one and is not charged: with {} in integrations.frameworks it would wait for quota; it requests: \
              {}",
-            kind.kind,
+            row.gvk.kind,
             next.key.name,
             row.name,
             row.requested_text(child, beside),
@@ -242,7 +240,7 @@ impl UnitStep<'_> {
 
     /// Emits a warning on the controller of a unit that says what is the matter with the unit, and what its pods request. It is made
     /// once for each unit: the requests may have to be read.
-    pub(super) fn report_on_controller(&mut self, unit: &LoadedUnit<'_>, reason: &str, what: &str) {
+    fn report_on_controller(&mut self, unit: &LoadedUnit<'_>, reason: &str, what: &str) {
         let Some((kind, above)) = self.units.cache.controllers_of_job(&unit.view).into_iter().next() else {
             return;
         };
@@ -262,4 +260,10 @@ impl UnitStep<'_> {
 
 pub(super) fn change_of(change: Change, write: ActionWrite) -> Action {
     Action { target: Target::Owner, write, change }
+}
+
+/// Returns the child of a job that is to replace the one that serves, with the row of its kind.
+fn next_child(view: &JobView) -> Option<(&RelatedKey, &'static Framework)> {
+    let next = view.related.next_child()?;
+    Some((next, framework(next.kind.gvk.group, next.kind.gvk.kind)?))
 }
