@@ -121,8 +121,12 @@ impl InstalledManifests {
     }
 
     fn replace(&mut self, wanted: BTreeMap<String, Value>) -> Result<()> {
-        let gone: Vec<&Value> =
-            self.installed.iter().filter(|(key, _)| !wanted.contains_key(*key)).map(|(_, o)| o).collect();
+        let gone: Vec<&Value> = self
+            .installed
+            .iter()
+            .filter(|(key, _)| !wanted.contains_key(*key) && !outlives_manifests(key))
+            .map(|(_, object)| object)
+            .collect();
         let changed: Vec<Value> = wanted
             .iter()
             .filter(|(key, object)| self.installed.get(*key) != Some(object))
@@ -190,6 +194,12 @@ impl InstalledManifests {
             .current_dir(self.plane.folder());
         Ok((Process::start(name, &mut command, &file("log"), &self.plane.guard)?, health))
     }
+}
+
+/// Returns true for what manifests without it expect to find: `helm --create-namespace` makes the namespace, and a chart without
+/// definitions uses the existing ones. While they are being deleted, the next manifests would be refused.
+fn outlives_manifests(key: &str) -> bool {
+    key.starts_with("Namespace ") || key.starts_with("CustomResourceDefinition ")
 }
 
 /// Returns the file of the manager's ConfigMap.
