@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// Groups whose definitions the control plane does not have.
 const OTHER_OPERATORS: [&str; 2] = ["monitoring.coreos.com/", "cert-manager.io/"];
+/// The size of a claim cannot be replaced, and no process here mounts one.
+const CLAIM: &str = "PersistentVolumeClaim";
 /// Flags of a Deployment that name files of its pod, or hold up its end; `process` sets what replaces them.
 const FLAGS_OF_PODS: [&str; 4] =
     ["--config=", "--config-dir=", "--shutdown-delay=", "--dashboard-bind-address="];
@@ -111,7 +113,8 @@ impl InstalledManifests {
     /// Returns what the API server is given of these manifests, by kind, namespace and name.
     fn applied(&self, manifests: &[Value]) -> BTreeMap<String, Value> {
         let kept = install::without_workloads(manifests.to_vec()).into_iter().filter(|object| {
-            !OTHER_OPERATORS.iter().any(|group| text(object, "/apiVersion").starts_with(group))
+            text(object, "/kind") != CLAIM
+                && !OTHER_OPERATORS.iter().any(|group| text(object, "/apiVersion").starts_with(group))
         });
         let key = |object: &Value| {
             let part = |pointer| text(object, pointer);
