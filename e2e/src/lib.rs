@@ -25,6 +25,7 @@ pub mod demo;
 mod demo_group;
 mod demo_racks;
 pub mod documented;
+pub mod draw;
 mod etcd_writer;
 pub mod history;
 pub mod install;

@@ -1,4 +1,4 @@
-//! `sluice-e2e up | down | demo | conformance | switch | third-party | operators | chart-test | bench`.
+//! `sluice-e2e up | down | demo | conformance | draw | switch | third-party | operators | chart-test | bench`.
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
@@ -9,7 +9,7 @@ use sluice_e2e::objects::ObjectClient;
 use sluice_e2e::part::Part;
 use sluice_e2e::third_party::{Check, Limits, Manifest};
 use sluice_e2e::{
-    bench, chart, conformance, demo, kubeconfig, operators, persistent_cluster, signals, switch,
+    bench, chart, conformance, demo, draw, kubeconfig, operators, persistent_cluster, signals, switch,
 };
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,6 +49,8 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         show: u32,
     },
+    /// Draw scenarios by seed, as `sluice simulate --jsonl` reads them.
+    Draw(draw::DrawRequest),
     /// Switch recorded clusters from Kueue in place.
     Switch {
         /// Version of Kueue; default: all.
@@ -213,6 +215,7 @@ async fn run_command(command: Command) -> Result<()> {
             };
             conformance::run(&request).await
         }
+        Command::Draw(request) => draw::run(&request),
         Command::Switch { store, way } => {
             switch::run(store.as_deref().filter(|store| !store.is_empty()), way).await
         }
