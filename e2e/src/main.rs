@@ -49,7 +49,7 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         show: u32,
     },
-    /// Draw scenarios by seed, as `sluice simulate --jsonl` reads them.
+    /// Draw scenarios by seed and print what a program decides, to compare two commits.
     Draw(draw::DrawRequest),
     /// Switch recorded clusters from Kueue in place.
     Switch {
@@ -215,7 +215,7 @@ async fn run_command(command: Command) -> Result<()> {
             };
             conformance::run(&request).await
         }
-        Command::Draw(request) => draw::run(&request),
+        Command::Draw(request) => draw::run(&request).await,
         Command::Switch { store, way } => {
             switch::run(store.as_deref().filter(|store| !store.is_empty()), way).await
         }

@@ -238,19 +238,24 @@ pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the hosts in the topology assignment of a Workload's first pod set; its only level must be the host. Empty
+/// Returns the hosts in the topology assignment of a Workload's first pod set; its lowest level must be the host. Empty
 /// without an assignment.
 pub fn assigned_hosts(workload: &Value) -> BTreeSet<String> {
-    let assignment = &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
-    let mut hosts = BTreeSet::new();
+    assigned_domains(&workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"])
+}
+
+/// Returns the values of the lowest level of a topology assignment, as the names of hosts. Empty without an assignment.
+pub fn assigned_domains(assignment: &Value) -> BTreeSet<String> {
+    let mut domains = BTreeSet::new();
     for slice in assignment["slices"].as_array().into_iter().flatten() {
-        let values = &slice["valuesPerLevel"][0];
-        hosts.extend(values["universal"].as_str().map(str::to_owned));
+        let levels = slice["valuesPerLevel"].as_array();
+        let values = levels.and_then(|levels| levels.last()).unwrap_or(&Value::Null);
+        domains.extend(values["universal"].as_str().map(str::to_owned));
         let (prefix, suffix) = (text(values, "/individual/prefix"), text(values, "/individual/suffix"));
         let roots = values["individual"]["roots"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        hosts.extend(roots.map(|root| format!("{prefix}{root}{suffix}")));
+        domains.extend(roots.map(|root| format!("{prefix}{root}{suffix}")));
     }
-    hosts
+    domains
 }
 
 /// Returns the number at a JSON pointer, or 0.

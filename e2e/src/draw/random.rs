@@ -1,5 +1,6 @@
-//! Random numbers that are the same on every machine and with every version of every crate.
+//! Random numbers and digests that are the same on every machine and with every version of every crate.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 
 /// A generator of random numbers (SplitMix64).
@@ -47,6 +48,29 @@ impl Random {
     }
 }
 
+/// Digest of a list of texts (FNV-1a of 128 bits): other texts practically never have the same one.
+pub(super) struct Digest(u128);
+
+impl Digest {
+    /// Returns the digest of the empty list.
+    pub(super) const fn new() -> Self {
+        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+
+    /// Adds a text, which must be one line.
+    pub(super) fn add(&mut self, line: &str) {
+        for byte in line.bytes().chain([b'\n']) {
+            self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
+        }
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,5 +91,18 @@ mod tests {
         assert!(drawn.iter().all(|number| (2..=4).contains(number)), "{drawn:?}");
         assert_eq!((random.below(0), random.index(0), *random.pick(&["one"])), (0, 0, "one"));
         assert!(random.chance(100) && !random.chance(0));
+    }
+
+    #[test]
+    fn digest_follows_the_algorithm() {
+        let digest = |lines: &[&str]| {
+            let mut digest = Digest::new();
+            for line in lines {
+                digest.add(line);
+            }
+            digest.to_string()
+        };
+        assert_eq!(digest(&["a"]), "0880954523ab1be95aa0733055b71a5a");
+        assert_ne!(digest(&["a", "b"]), digest(&["ab"]));
     }
 }

@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 
 /// Priorities of Workloads.
 pub(super) static EVEN: [i32; 10] = [0, 0, 0, 1, 1, 1, 2, 2, 3, 4];
+/// Priorities of Workloads that come later, where they preempt the earlier ones more often.
+pub(super) static HIGH: [i32; 6] = [2, 3, 3, 4, 4, 5];
 
 /// Draws the Workload with this number in its scenario. The creation time is in RFC 3339.
 pub(super) fn draw(
