@@ -9,7 +9,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators kueuectl-test kueuectl-compare metrics-test dashboard-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-viewers bench-ungating lint fmt crds gates settings flags frameworks chart chart-test generated deny image image-check release
+.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators kueuectl-test kueuectl-compare metrics-test dashboard-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-viewers bench-ungating lint fmt crds gates settings flags frameworks chart generate expected chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -134,26 +134,33 @@ crds: ## generate crds/ and the patches of config/v1beta1 from the types
 	$(MAKE) chart
 
 gates: ## write docs/feature-gates.md from the table of feature gates
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it feature_gates::page_is_up_to_date
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it feature_gates::generated_
 
 settings: ## write docs/configure.md from the table of settings
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it configure::page_is_up_to_date
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it configure::generated_
 
 flags: ## write docs/flags.md from the arguments of the manager
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --lib page_of_flags_is_up_to_date
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --lib cli::args::tests::generated_
 
 frameworks: ## write the webhooks, roles and lists of job kinds from the table of frameworks
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it framework_manifests::generated
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it framework_manifests::generated_
 	$(MAKE) chart
 
 chart: ## write the parts of the Helm chart that come from config/, crds/, dashboards/ and the table of frameworks, and the table of docs/helm.md
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it chart::generated
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it chart::generated_
+
+generate: ## write all generated files: those of crds, gates, settings, flags, frameworks and chart
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --lib --test it -- ::generated_ --skip chart::
+	$(MAKE) chart
+
+expected: ## write all expected texts of the command line and pages of the dashboard; read the difference before it is committed
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it -- ::expected_
 
 chart-test: tools ## render the Helm chart, compare it with config/, install, upgrade, roll back and uninstall it on a real control plane
 	@$(E2E) chart-test
 
-generated: crds gates settings flags ## fail if a generated file is stale
-	git diff --exit-code -- crds config/v1beta1 charts docs/helm.md docs/feature-gates.md docs/configure.md docs/flags.md
+generated: generate ## fail if a generated file is stale
+	git diff --exit-code -- crds config charts docs README.md
 
 deny: ## licences, sources, bans, duplicate versions and advisories of the dependencies; ADVISORIES=optional: pass if their database cannot be had
 	$(CARGO) deny --locked check bans licenses sources

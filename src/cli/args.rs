@@ -267,14 +267,14 @@ mod tests {
         text
     }
 
-    /// docs/flags.md lists the flags with their defaults. `make flags` writes it.
+    /// docs/flags.md lists the flags with their defaults.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "set by the developer who runs the test")]
-    fn page_of_flags_is_up_to_date() {
+    fn generated_page_is_up_to_date() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/flags.md");
         if std::env::var("SLUICE_WRITE").is_ok() {
             std::fs::write(&path, page()).unwrap();
         }
-        assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), page(), "run make flags");
+        assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), page(), "make generate writes it");
     }
 }

@@ -2,7 +2,8 @@
 //! frameworks, are up to date; its values, their schema and docs/helm.md list the same values. What the chart renders is
 //! tested by `make chart-test`, which needs helm.
 
-use crate::framework_manifests::{check_or_write, with_part};
+use crate::framework_manifests::with_part;
+use crate::written_files::{Written, check_or_write};
 use serde_json::Value;
 use sluice::frameworks::chart;
 use std::collections::BTreeSet;
@@ -269,7 +270,7 @@ fn wanted() -> Vec<(PathBuf, String)> {
 fn generated_parts_are_up_to_date() {
     let files = wanted();
     let known: BTreeSet<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
-    check_or_write(files, "make chart");
+    check_or_write(Written::Generated, files);
     let data = ["files/crds", "files/dashboards", "files/prometheus", "files/v1beta1"];
     for folder in data.iter().chain(&["templates/rbac", "templates/visibility", "templates/webhooks"]) {
         let path = format!("{CHART}/{folder}");

@@ -1,5 +1,6 @@
 //! The page of the configuration matches the table of settings in the code; `sluice config check` as a program.
 
+use crate::written_files::{Written, check_or_write};
 use sluice::api::config;
 use std::fs;
 use std::io::Write;
@@ -7,15 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "set by the developer who runs the test")]
-fn page_is_up_to_date() {
+fn generated_page_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configure.md");
-    let page = config::configure_page();
-    if std::env::var("SLUICE_WRITE").is_ok() {
-        fs::write(&path, &page).unwrap();
-    }
-    let actual = fs::read_to_string(&path).unwrap_or_default();
-    assert!(actual == page, "docs/configure.md is stale; make settings");
+    check_or_write(Written::Generated, [(path, config::configure_page())]);
 }
 
 /// Runs `sluice config check` on standard input. Returns its exit code, and what it printed to both streams.

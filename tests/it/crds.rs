@@ -1,6 +1,7 @@
 //! The definitions under `crds/` match the types, and Kueue's definitions.
 
 use crate::reference_data;
+use crate::written_files::{Written, check_or_write};
 use serde_json::Value;
 use sluice::api::crd;
 use std::collections::BTreeSet;
@@ -19,21 +20,10 @@ fn root() -> &'static Path {
 }
 
 /// Compares the files of a folder with these, or writes them.
-#[expect(clippy::disallowed_methods, reason = "set by the developer who runs the test")]
 fn check_folder(folder: &str, files: Vec<(String, String)>) {
-    let write = std::env::var("SLUICE_WRITE").is_ok();
     let folder_path = root().join(folder);
-    let mut expected = BTreeSet::new();
-    for (name, text) in files {
-        let path = folder_path.join(&name);
-        if write {
-            fs::create_dir_all(&folder_path).unwrap();
-            fs::write(&path, &text).unwrap();
-        }
-        let actual = fs::read_to_string(&path).unwrap_or_default();
-        assert!(actual == text, "{folder}/{name} is stale; SLUICE_WRITE=1 cargo test --test it crds");
-        expected.insert(name);
-    }
+    let expected: BTreeSet<String> = files.iter().map(|(name, _)| name.clone()).collect();
+    check_or_write(Written::Generated, files.into_iter().map(|(name, text)| (folder_path.join(name), text)));
     let entries = fs::read_dir(&folder_path).unwrap();
     let actual: BTreeSet<String> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -41,7 +31,7 @@ fn check_folder(folder: &str, files: Vec<(String, String)>) {
 }
 
 #[test]
-fn crds_are_up_to_date() {
+fn generated_definitions_are_up_to_date() {
     check_folder("crds", crd::all().unwrap());
     check_folder("config/v1beta1/definitions", crd::v1beta1::patches().unwrap());
 }

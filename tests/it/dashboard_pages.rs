@@ -1,6 +1,7 @@
 //! Pages of the dashboard from recorded values: their HTML, what they escape, and that each number is in the JSON of the page.
-//! `SLUICE_WRITE=1` writes the expected pages again.
+//! `make expected` writes the expected pages.
 
+use crate::written_files::{Written, check_or_write};
 use regex::Regex;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -9,7 +10,7 @@ use sluice::dashboard::{
     Overview, PendingPage, PreemptionPage, Request, Scope, UsagePage, WorkloadListPage,
 };
 use sluice::visibility::views::{Answer, Verdict};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 const NOW: &str = "2026-11-26T14:05:12Z";
@@ -135,24 +136,17 @@ fn without_hash(html: &str) -> String {
 }
 
 #[test]
-fn pages_are_as_expected() {
-    #[expect(clippy::disallowed_methods, reason = "asks for the expected pages to be written")]
-    let write = std::env::var("SLUICE_WRITE").is_ok();
-    let mut stale = Vec::new();
-    let mut known = BTreeSet::new();
-    for (name, html) in pages(&Links::default()) {
-        let (path, html) = (folder().join(format!("golden/{name}.html")), without_hash(&html));
-        known.insert(path.clone());
-        if write {
-            std::fs::write(&path, &html).unwrap();
-        } else if std::fs::read_to_string(&path).unwrap_or_default() != html {
-            stale.push(name);
-        }
-    }
+fn expected_pages() {
+    let pages = pages(&Links::default());
+    let wanted: BTreeMap<PathBuf, String> = pages
+        .into_iter()
+        .map(|(name, html)| (folder().join(format!("golden/{name}.html")), without_hash(&html)))
+        .collect();
     let files = std::fs::read_dir(folder().join("golden")).unwrap();
     let left: Vec<_> =
-        files.map(|entry| entry.unwrap().path()).filter(|path| !known.contains(path)).collect();
-    assert!(stale.is_empty() && left.is_empty(), "changed: {stale:?}, without a page: {left:?}");
+        files.map(|entry| entry.unwrap().path()).filter(|path| !wanted.contains_key(path)).collect();
+    assert!(left.is_empty(), "without a page: {left:?}");
+    check_or_write(Written::Expected, wanted);
 }
 
 /// Returns the texts of a page and of its labels, without those of `<time>`, whose point in time is in the JSON instead.

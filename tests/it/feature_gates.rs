@@ -1,21 +1,15 @@
 //! The page of feature gates matches the table in the code, and the table matches Kueue's inventory.
 
 use crate::reference_data;
+use crate::written_files::{Written, check_or_write};
 use sluice::api::config;
 use std::fs;
 use std::path::Path;
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "set by the developer who runs the test")]
-fn page_is_up_to_date() {
+fn generated_page_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/feature-gates.md");
-    let page = config::feature_gates_page();
-    if std::env::var("SLUICE_WRITE").is_ok() {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, &page).unwrap();
-    }
-    let actual = fs::read_to_string(&path).unwrap_or_default();
-    assert!(actual == page, "docs/feature-gates.md is stale; make gates");
+    check_or_write(Written::Generated, [(path, config::feature_gates_page())]);
 }
 
 /// Names, stages and defaults of the inventory's table: `| Name | Beta | on | ...`.

@@ -1,6 +1,7 @@
 //! The manifests and pages that list kinds of jobs match the rows of the table of frameworks.
 
 use crate::reference_data;
+use crate::written_files::{Written, check_or_write};
 use sluice::admission;
 use sluice::api::config;
 use sluice::frameworks::{components, frameworks, known_frameworks, manifests};
@@ -51,28 +52,9 @@ fn wanted() -> Vec<(PathBuf, String)> {
     parts.into_iter().chain(roles).chain(components).collect()
 }
 
-/// Fails if a file differs from its wanted text, or writes it if the developer has asked for that.
-#[expect(clippy::disallowed_methods, reason = "set by the developer who runs the test")]
-pub(crate) fn check_or_write(wanted: Vec<(PathBuf, String)>, command: &str) {
-    let write = std::env::var("SLUICE_WRITE").is_ok();
-    let mut stale = Vec::new();
-    for (path, text) in wanted {
-        if fs::read_to_string(&path).unwrap_or_default() == text {
-            continue;
-        }
-        if write {
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(&path, text).unwrap();
-        } else {
-            stale.push(path);
-        }
-    }
-    assert!(stale.is_empty(), "stale: {stale:?}; {command}");
-}
-
 #[test]
 fn generated_parts_are_up_to_date() {
-    check_or_write(wanted(), "make frameworks");
+    check_or_write(Written::Generated, wanted());
 }
 
 /// Every entry of a webhook configuration is answered.

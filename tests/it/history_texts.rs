@@ -32,7 +32,7 @@ fn day_ago() -> Timestamp {
 }
 
 #[test]
-fn usage_of_one_resource() {
+fn expected_usage_of_one_resource() {
     let gpu = "nvidia.com/gpu";
     let report: UsageReport = serde_json::from_value(json!({
         "by": "namespace",
@@ -49,7 +49,7 @@ fn usage_of_one_resource() {
 }
 
 #[test]
-fn usage_of_several_resources_that_was_not_recorded_from_the_start() {
+fn expected_usage_of_several_resources_that_was_not_recorded_from_the_start() {
     let report: UsageReport = serde_json::from_value(json!({
         "by": "queue",
         "items": [
@@ -64,7 +64,7 @@ fn usage_of_several_resources_that_was_not_recorded_from_the_start() {
 }
 
 #[test]
-fn preemptions_of_one_namespace_and_of_all() {
+fn expected_preemptions_of_one_namespace_and_of_all() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dashboard/preemptions.json");
     let report: PreemptionReport = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     check("preemptions", |look| views::preemptions(&report, false, look));

@@ -182,3 +182,4 @@ mod vocabulary;
 mod waiting_heads;
 mod without_workload;
 mod workload_update_events;
+mod written_files;

@@ -5,7 +5,7 @@ use serde_json::json;
 use sluice::people::job_tree::{JobParts, Part, job_tree};
 
 #[test]
-fn trees_of_jobs() {
+fn expected_trees_of_jobs() {
     let since = |seconds: i64| format!("2026-11-26T13:{:02}:{:02}Z", seconds / 60, seconds % 60);
     let condition = |kind: &str, at: i64| json!({"type": kind, "status": "True", "lastTransitionTime": since(at), "reason": kind});
     let pod = |name: &str, node: &str, phase: &str, ready: bool| {

@@ -1,7 +1,7 @@
 //! The text of every view, compared with golden files: at 100 columns, in UTF-8 and ASCII, with and without colour.
-//! `SLUICE_GOLDEN=write` writes the files.
-#![expect(clippy::disallowed_methods, reason = "an environment variable asks for new files")]
+//! `make expected` writes the files.
 
+use crate::written_files::{Written, check_or_write};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -67,12 +67,7 @@ pub(crate) fn check(name: &str, text: impl Fn(Look) -> String) {
         }
     }
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/it/golden/{name}.txt"));
-    if std::env::var("SLUICE_GOLDEN").as_deref() == Ok("write") {
-        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::fs::write(&file, &all).unwrap();
-    }
-    let expected = std::fs::read_to_string(&file).unwrap_or_default();
-    assert_eq!(all, expected, "{}: SLUICE_GOLDEN=write writes it", file.display());
+    check_or_write(Written::Expected, [(file, all)]);
 }
 
 /// A pending Workload, with position, priority and number of GPUs.
@@ -87,7 +82,7 @@ fn row(name: &str, since: &str, [position, priority, gpus]: [i64; 3], reason: &s
 }
 
 #[test]
-fn lists_of_workloads() {
+fn expected_lists_of_workloads() {
     let rows: Vec<WorkloadView> = read(json!([
         row("job-mt-eval-0c1f2", "2026-11-25T08:01:13Z", [1, 200, 16], "WaitingForQuota"),
         row("job-llama-ft-7c2-4b1d9", "2026-11-26T13:02:46Z", [3, 100, 64], "WaitingForQuota"),
@@ -173,7 +168,7 @@ fn cohorts() -> Vec<CohortView> {
 }
 
 #[test]
-fn queues_and_cohorts() {
+fn expected_queues_and_cohorts() {
     let (queues, cohorts) = (queues(), cohorts());
     let forest = Forest { cohorts: &cohorts, queues: &queues };
     let shown = views::default_flavor_resource(queues.iter().flat_map(|queue| &queue.quota)).unwrap();
@@ -236,7 +231,7 @@ fn blocker(
 }
 
 #[test]
-fn why_a_workload_waits() {
+fn expected_reasons_of_pending_workloads() {
     let gpu = "nvidia.com/gpu";
     let pending = verdict(json!({
         "blockers": [blocker("inUse", gpu, [64, 8, 192], "ClusterQueue/nlp", Some(56)),
@@ -297,7 +292,7 @@ fn why_a_workload_waits() {
 }
 
 #[test]
-fn when_a_workload_may_be_admitted() {
+fn expected_estimates_of_admission() {
     let range = |latest: &str, more: Value| {
         let mut range = json!({
             "earliest": "2026-11-26T16:10:40Z", "latest": latest, "declared": 9, "fromHistory": 52, "unknown": 0, "earlierRuns": 1840,
@@ -384,7 +379,7 @@ fn the_blocker_that_matters_is_said_first() {
 }
 
 #[test]
-fn capacity_audit_and_status() {
+fn expected_capacity_audit_and_status() {
     let flavor: FlavorView = read(json!({
         "metadata": {"name": "h100-80g"}, "topology": "gpu", "nodes": {"total": 40, "schedulable": 39},
         "resources": [{"resource": "nvidia.com/gpu", "schedulable": amount(312), "quota": amount(320), "slack": amount(-8), "charged": amount(264), "others": amount(4), "free": amount(44)}],
@@ -429,7 +424,7 @@ fn capacity_audit_and_status() {
 }
 
 #[test]
-fn descriptions() {
+fn expected_descriptions() {
     let workload = json!({
         "kind": "Workload", "metadata": {"name": "job-train-1", "namespace": "ml", "creationTimestamp": "2026-11-26T13:00:00Z",
             "ownerReferences": [{"kind": "Job", "name": "train"}]},

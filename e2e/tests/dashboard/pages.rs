@@ -131,7 +131,7 @@ pub(crate) async fn long_names(setting: &Setting) -> Result<()> {
 /// Most bytes of a picture of the documentation.
 const MAX_PICTURE: u64 = 200_000;
 
-/// Pictures of the documentation, written again if that is asked for: each is there and not too large.
+/// Pictures of the documentation, written if `SLUICE_WRITE` is set: each is there and not too large.
 pub(crate) async fn pictures(setting: &Setting) -> Result<()> {
     const HEIGHTS: [(&str, u32); 6] = [
         ("overview", 785),
@@ -142,7 +142,7 @@ pub(crate) async fn pictures(setting: &Setting) -> Result<()> {
         ("namespace", 700),
     ];
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/pictures");
-    let write = std::env::var_os("SLUICE_PICTURES").is_some();
+    let write = std::env::var_os("SLUICE_WRITE").is_some();
     for (name, height) in HEIGHTS {
         let file = folder.join(format!("dashboard-{name}.png"));
         let (_, path) = PAGES.into_iter().find(|(page, _)| *page == name).context("no such page")?;

@@ -1,5 +1,5 @@
 //! What the API server makes of the pods of a template: the table with which `tests/it/laws/charged_pods.rs` compares its
-//! model and the charges. With `SLUICE_RECORD_PODS` set, the table is written instead of compared.
+//! model and the charges. With `SLUICE_WRITE` set, the table is written instead of compared.
 
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
@@ -12,7 +12,7 @@ const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/pods-made-by-
 
 pub(crate) async fn server_makes_pods_as_recorded(_: &Cluster, fixture: &Fixture) -> Result<()> {
     let mut rows: Vec<Value> = serde_json::from_str(&fs::read_to_string(TABLE)?)?;
-    if std::env::var_os("SLUICE_RECORD_PODS").is_some() {
+    if std::env::var_os("SLUICE_WRITE").is_some() {
         for (index, row) in rows.iter_mut().enumerate() {
             row["made"] = make_pod(fixture, index, row).await?;
         }

@@ -2,7 +2,7 @@
 //!
 //! Names, types and descriptions come from the types; bounds, defaults, list keys and CEL rules come from `rules`. A
 //! rule for a type or field that does not exist is an error, so rules and types cannot diverge. The files under `crds/`
-//! are the output of this module, byte for byte; `SLUICE_WRITE=1 cargo test --test it crds` rewrites them.
+//! are the output of this module, byte for byte; `make generate` writes them.
 
 mod builtin;
 mod kinds;
