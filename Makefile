@@ -4,6 +4,8 @@ CARGO ?= cargo
 E2E = $(CARGO) run --quiet --locked --bin sluice-e2e --
 E2E_TEST = $(CARGO) test --locked --test e2e --
 UNIT_TARGETS = --lib --bins --test it
+# The last tests of `make unit`, so that it ends with the number of recordings that were not compared.
+LAST_UNIT_TARGET = --test outside
 RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--name "$(IMAGE)")
 # The load must cost less than what is measured.
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
@@ -27,11 +29,12 @@ up: tools ## start the same cluster and leave it running; prints how to point ku
 down: ## stop it
 	@$(E2E) down
 
-unit: tools ## unit, law and contract tests; no control plane
+unit: tools ## unit, law and contract tests; no control plane; its last line says how many recordings of Kueue were not compared
 	$(CARGO) test --locked $(UNIT_TARGETS)
+	$(CARGO) test --locked $(LAST_UNIT_TARGET)
 
 test: tools ## unit, and the core of the end-to-end tests on a real control plane
-	$(CARGO) test --locked --no-run $(UNIT_TARGETS) --test e2e
+	$(CARGO) test --locked --no-run $(UNIT_TARGETS) $(LAST_UNIT_TARGET) --test e2e
 	$(MAKE) unit
 	$(E2E_TEST) --tier core
 
@@ -69,10 +72,10 @@ metrics-test: tools ## alerts and dashboards with a real Prometheus (from the PA
 dashboard-test: ## pages of the dashboard in a real browser (chromium and chromium-driver of Debian); CASE=word, SLUICE_FULL=1 for all ways to show them
 	$(CARGO) test --locked --test dashboard -- $(CASE)
 
-conformance: tools ## replay recorded decisions, API answers and lives of jobs, where ../shared exists; ONLY=decisions|api|jobs CASES=DIR SUITE=NAME PART=1/3 (of the lives) SHOW=N
+conformance: tools ## replay recorded decisions, API answers and lives of jobs, those of tests/recorded first; ONLY=decisions|api|jobs CASES=DIR SUITE=NAME PART=1/3 (of the lives) SHOW=N
 	@$(E2E) conformance $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") $(if $(PART),--part $(PART)) --show $(or $(SHOW),0)
 
-switch: tools ## switch recorded clusters from Kueue in place and judge what changed, where ../shared exists; STORE=v0.19.2 WAY=to|back
+switch: tools ## switch recorded clusters from Kueue in place and judge what changed, on machines that have them; STORE=v0.19.2 WAY=to|back
 	@$(E2E) switch $(if $(STORE),--store "$(STORE)") $(if $(WAY),--way "$(WAY)")
 
 upgrade: tools ## build the versions that wrote the dumps of e2e/upgrades; each of them and this one replace each other, up and back

@@ -1,5 +1,8 @@
-//! Conformance run: the shared checkers replay recordings of Kueue. Scheduling decisions run without a cluster
+//! Conformance run: the checkers of `tests/recorded` replay recordings of Kueue. Scheduling decisions run without a cluster
 //! (`decisions`); API responses and job lifecycles run on a control plane with Sluice's manager.
+//!
+//! Invariants: a suite is replayed from one place; suites that this machine does not have are named at the end; a deviation whose case
+//! is unknown, or as recorded, fails the run.
 
 use crate::binaries::search_path;
 use crate::cluster::{Cluster, ClusterOptions};
@@ -9,7 +12,10 @@ use crate::{decisions, paths};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use sluice::frameworks::frameworks;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,6 +28,33 @@ pub enum Recording {
     Api,
     /// Job lifecycles.
     Jobs,
+}
+
+impl Recording {
+    const ALL: [Self; 3] = [Self::Decisions, Self::Api, Self::Jobs];
+
+    /// Returns the names of all suites.
+    fn suites(self) -> Vec<String> {
+        match self {
+            Self::Decisions => decisions::SUITES.iter().map(ToString::to_string).collect(),
+            Self::Api => api_suites(),
+            Self::Jobs => job_suites(),
+        }
+    }
+
+    /// Returns the folder of the suites in `tests/recorded`.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Decisions => "cases",
+            Self::Api => "api",
+            Self::Jobs => "jobs",
+        }
+    }
+
+    /// Returns the option of the checker that names a suite.
+    fn suite_option(self) -> &'static str {
+        if self == Self::Jobs { "--kind" } else { "--suite" }
+    }
 }
 
 /// Suites of API responses that belong to no kind of job.
@@ -72,7 +105,7 @@ pub struct ConformanceRequest {
     pub only: Option<Recording>,
     /// Only this suite, which also selects the recording; all if `None`.
     pub suite: Option<String>,
-    /// Folder of cases, instead of the shared one.
+    /// Folder of cases, instead of the recorded ones.
     pub cases: Option<PathBuf>,
     /// Only one part of the suites of job lifecycles; all if `None`.
     pub part: Option<Part>,
@@ -80,92 +113,150 @@ pub struct ConformanceRequest {
     pub show: u32,
 }
 
+/// Suites of a recording that are replayed.
+#[derive(Debug, Default)]
+struct Suites {
+    /// By the folder that has them.
+    by_folder: BTreeMap<PathBuf, Vec<String>>,
+    /// Those that this machine does not have.
+    missing: Vec<String>,
+}
+
 impl ConformanceRequest {
-    /// Returns whether a recording is selected: by name, by the suite, or by the files in the folder of cases. If an
+    /// Returns the suites of a recording that are selected: by name, by the recording, or by the files in the folder of cases. If an
     /// API suite and a lifecycle suite have the same name, both are selected.
-    fn includes<S: AsRef<str>>(&self, recording: Recording, suites: &[S]) -> bool {
-        let has_suite =
-            |cases: &PathBuf| suites.iter().any(|s| cases.join(format!("{}.jsonl.gz", s.as_ref())).is_file());
-        self.only.is_none_or(|only| only == recording)
-            && self.suite.as_ref().is_none_or(|suite| suites.iter().any(|known| known.as_ref() == suite))
-            && self.cases.as_ref().is_none_or(has_suite)
+    fn select(&self, recording: Recording) -> Vec<String> {
+        if self.only.is_some_and(|only| only != recording) {
+            return Vec::new();
+        }
+        let mut suites = recording.suites();
+        if let Some(part) = self.part.filter(|_| recording == Recording::Jobs && self.suite.is_none()) {
+            suites = part.of(suites);
+        }
+        let in_cases = |suite: &str| {
+            self.cases.as_ref().is_none_or(|cases| cases.join(format!("{suite}.jsonl.gz")).is_file())
+        };
+        suites.retain(|suite| self.suite.as_ref().is_none_or(|own| own == suite) && in_cases(suite));
+        suites
     }
 
-    /// Returns the command-line options for a checker; `flag` is its option that names a suite.
-    pub fn options<S: AsRef<str>>(&self, flag: &str, suites: &[S], deviations: &str) -> Vec<OsString> {
-        let mut options: Vec<OsString> = vec!["--show".into(), self.show.to_string().into()];
-        if let Some(cases) = &self.cases {
-            options.extend(["--cases".into(), cases.into()]);
+    /// Returns where the selected suites of a recording are.
+    fn locate(&self, recording: Recording) -> Suites {
+        let mut located = Suites::default();
+        for suite in self.select(recording) {
+            let file = format!("{}/{suite}.jsonl.gz", recording.folder());
+            let folder =
+                self.cases.clone().or_else(|| Some(sluice_recorded::find(&file)?.parent()?.to_owned()));
+            match folder {
+                Some(folder) => located.by_folder.entry(folder).or_default().push(suite),
+                None => located.missing.push(suite),
+            }
         }
-        let deviations = paths::root().join("tests").join(deviations);
-        if deviations.is_file() {
+        located
+    }
+
+    /// Returns the command-line options for a checker of suites in a folder.
+    fn options(&self, recording: Recording, folder: &Path, suites: &[String]) -> Result<Vec<OsString>> {
+        let show = self.show.to_string();
+        let mut options: Vec<OsString> = vec!["--show".into(), show.into(), "--cases".into(), folder.into()];
+        if let Some(deviations) = self.deviations(recording, folder, suites)? {
             options.extend(["--deviations".into(), deviations.into()]);
         }
-        let own = self.suite.as_deref();
-        let chosen = suites.iter().map(AsRef::as_ref).filter(|suite| own.is_none_or(|own| own == *suite));
-        options.extend(chosen.flat_map(|suite| [flag.into(), suite.into()]));
-        options
+        let option = recording.suite_option();
+        options.extend(suites.iter().flat_map(|suite| [OsString::from(option), suite.into()]));
+        Ok(options)
+    }
+
+    /// Writes the deviations of suites to one file, which is how checkers read them. Returns `None` if there are none.
+    fn deviations(&self, recording: Recording, folder: &Path, suites: &[String]) -> Result<Option<PathBuf>> {
+        let mut all = String::new();
+        for suite in suites {
+            let path = sluice_recorded::deviations(recording.folder(), suite);
+            let text = match fs::read_to_string(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                text => text.with_context(|| path.display().to_string())?,
+            };
+            // A folder of chosen cases need not have them all.
+            if self.cases.is_none() {
+                let recorded = sluice_recorded::documents(&folder.join(format!("{suite}.jsonl.gz")))?;
+                check_deviations(suite, &text, &recorded).with_context(|| path.display().to_string())?;
+            }
+            all.push_str(&text);
+        }
+        if all.is_empty() {
+            return Ok(None);
+        }
+        let folder = paths::target().join("conformance");
+        fs::create_dir_all(&folder)?;
+        let file = folder.join(format!("{}-deviations.tsv", recording.folder()));
+        fs::write(&file, all)?;
+        Ok(Some(file))
     }
 }
 
-/// Runs the checkers. An error if a result differs from the recording and is not listed as a deviation.
-pub async fn run(request: &ConformanceRequest) -> Result<()> {
-    let Some(folder) = paths::shared().map(|shared| shared.join("conformance")).filter(|path| path.is_dir())
-    else {
-        println!(
-            "conformance: skipped, ../shared/conformance not found (set SLUICE_SHARED to use another folder)"
-        );
-        return Ok(());
-    };
-    let with_decisions = request.includes(Recording::Decisions, &decisions::SUITES);
-    let with_api = request.includes(Recording::Api, &api_suites());
-    let with_jobs = request.includes(Recording::Jobs, &job_suites());
-    if !with_decisions && !with_api && !with_jobs {
-        bail!(
-            "no such suite; available: {}, {}, and job lifecycles of {}",
-            decisions::SUITES.join(", "),
-            api_suites().join(", "),
-            job_suites().join(", ")
-        );
-    }
-    if with_decisions {
-        decisions::run(request, &folder.join("check")).await?;
-    }
-    if with_api {
-        check_api_answers(request, &folder).await?;
-    }
-    if with_jobs {
-        check_job_lifecycles(request, &folder).await?;
+/// An error if a line of a suite's deviations is not about a case of the suite.
+fn check_deviations(suite: &str, listed: &str, recorded: &[Value]) -> Result<()> {
+    let known: BTreeSet<&str> = recorded.iter().filter_map(|case| case["name"].as_str()).collect();
+    for line in listed.lines() {
+        let mut parts = line.split('\t');
+        ensure!(parts.next() == Some(suite), "a line of another suite: {line}");
+        ensure!(parts.next().is_some_and(|case| known.contains(case)), "no such case is recorded: {line}");
     }
     Ok(())
 }
 
+/// Runs the checkers. An error if a result differs from the recording and is not listed as a deviation.
+pub async fn run(request: &ConformanceRequest) -> Result<()> {
+    let (mut replayed, mut missing) = (false, Vec::new());
+    for recording in Recording::ALL {
+        let located = request.locate(recording);
+        missing.extend(located.missing);
+        for (folder, suites) in located.by_folder {
+            replayed = true;
+            let options = request.options(recording, &folder, &suites)?;
+            match recording {
+                Recording::Decisions => decisions::run(&checker("check")?, &options).await?,
+                Recording::Api => check_api_answers(&options).await?,
+                Recording::Jobs => check_job_lifecycles(options).await?,
+            }
+        }
+    }
+    if !missing.is_empty() {
+        println!("{} of Kueue's recordings not compared: {}", missing.len(), missing.join(", "));
+    }
+    if !replayed && missing.is_empty() {
+        let [decisions, api, jobs] = Recording::ALL.map(|recording| recording.suites().join(", "));
+        bail!("no such suite; available: {decisions}, {api}, and job lifecycles of {jobs}");
+    }
+    ensure!(replayed, "this machine does not have the recording");
+    Ok(())
+}
+
+/// Returns the path of a checker.
+fn checker(name: &str) -> Result<PathBuf> {
+    sluice_recorded::find(name).with_context(|| format!("tests/recorded has no {name}"))
+}
+
 /// Runs the checker of API responses.
-async fn check_api_answers(request: &ConformanceRequest, folder: &Path) -> Result<()> {
-    let options = ClusterOptions { standby: true, v1beta1: true, ..recorded_cluster(folder, Extent::Api)? };
-    let arguments = request.options("--suite", &api_suites(), "api-deviations.tsv");
-    let checker = folder.join("check-api");
-    run_checker(&options, &checker, &arguments, "API responses differ from the recording").await
+async fn check_api_answers(arguments: &[OsString]) -> Result<()> {
+    let options = ClusterOptions { standby: true, v1beta1: true, ..recorded_cluster(Extent::Api)? };
+    run_checker(&options, "check-api", arguments, "API responses differ from the recording").await
 }
 
 /// Runs the checker of job lifecycles.
-async fn check_job_lifecycles(request: &ConformanceRequest, folder: &Path) -> Result<()> {
-    let options = recorded_cluster(folder, Extent::Owners)?;
-    let part = request.part.filter(|_| request.suite.is_none());
-    let suites = part.map_or_else(job_suites, |part| part.of(job_suites()));
-    let mut arguments = request.options("--kind", &suites, "jobs-deviations.tsv");
+async fn check_job_lifecycles(mut arguments: Vec<OsString>) -> Result<()> {
+    let options = recorded_cluster(Extent::Owners)?;
     // A state that is reached late counts as reached: speed depends on the machine.
     arguments.extend(["--timeout".into(), "60".into()]);
     // Lives mostly wait.
     arguments.extend(["--jobs".into(), "12".into()]);
-    let checker = folder.join("check-jobs");
-    run_checker(&options, &checker, &arguments, "job lifecycles differ from the recording").await
+    run_checker(&options, "check-jobs", &arguments, "job lifecycles differ from the recording").await
 }
 
 /// Returns options for a cluster with the job kinds and the configuration of the recorded manager.
-fn recorded_cluster(folder: &Path, extent: Extent) -> Result<ClusterOptions> {
-    let file = folder.join("jobs/manager.yaml");
-    let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+fn recorded_cluster(extent: Extent) -> Result<ClusterOptions> {
+    let file = sluice_recorded::find("jobs/manager.yaml").context("no configuration is recorded")?;
+    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let mut configuration: Value =
         serde_saphyr::from_str(&text).with_context(|| file.display().to_string())?;
     let listed = configuration.pointer("/integrations/frameworks").and_then(Value::as_array);
@@ -181,10 +272,11 @@ fn recorded_cluster(folder: &Path, extent: Extent) -> Result<ClusterOptions> {
 /// Runs a checker on its own control plane; keeps the plane's folder if it fails.
 async fn run_checker(
     options: &ClusterOptions,
-    checker: &Path,
+    name: &str,
     arguments: &[OsString],
     failure: &str,
 ) -> Result<()> {
+    let checker = checker(name)?;
     let mut cluster = Cluster::start(options, &ControlPlane::temporary_folder()).await?;
     let tools = cluster.plane.binaries.path("kubectl");
     let mut command = Command::new("python3");
@@ -201,4 +293,53 @@ async fn run_checker(
         bail!("{failure}; logs are in {}", cluster.plane.folder().display());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> ConformanceRequest {
+        ConformanceRequest { only: None, suite: None, cases: None, part: None, show: 0 }
+    }
+
+    #[test]
+    fn repository_has_answers_lives_and_generated_decisions() {
+        for recording in Recording::ALL {
+            let located = all().locate(recording);
+            let own = sluice_recorded::committed(recording.folder());
+            let mut suites = recording.suites();
+            suites.retain(|suite| recording != Recording::Decisions || suite.starts_with("generated-"));
+            assert_eq!(located.by_folder[&own], suites, "{recording:?}");
+        }
+    }
+
+    #[test]
+    fn one_suite_is_selected_in_each_recording_that_has_it() {
+        let request = ConformanceRequest { suite: Some("job".to_owned()), ..all() };
+        assert_eq!(Recording::ALL.map(|recording| request.select(recording).len()), [0, 1, 1]);
+        let request = ConformanceRequest { only: Some(Recording::Jobs), ..request };
+        assert_eq!(Recording::ALL.map(|recording| request.select(recording).len()), [0, 0, 1]);
+    }
+
+    #[test]
+    fn deviations_are_recorded_cases() {
+        for recording in Recording::ALL {
+            let folder = sluice_recorded::committed("deviations").join(recording.folder());
+            for entry in folder.read_dir().into_iter().flatten() {
+                let path = entry.unwrap().path();
+                let suite = path.file_stem().unwrap().to_str().unwrap();
+                assert!(recording.suites().iter().any(|known| known == suite), "{}", path.display());
+                let file = format!("{}/{suite}.jsonl.gz", recording.folder());
+                let Some(file) = sluice_recorded::find(&file) else { continue };
+                let recorded = sluice_recorded::documents(&file).unwrap();
+                check_deviations(suite, &fs::read_to_string(&path).unwrap(), &recorded).unwrap();
+            }
+        }
+        let recorded = [serde_json::json!({"name": "a"})];
+        assert!(check_deviations("job", "job\ta\twhy", &recorded).is_ok());
+        for wrong in ["job\tb\twhy", "pod\ta\twhy", "job"] {
+            assert!(check_deviations("job", wrong, &recorded).is_err(), "{wrong}");
+        }
+    }
 }

@@ -1,9 +1,9 @@
-//! Replays recorded scheduling decisions of Kueue: the shared checker runs `sluice simulate --jsonl`. Needs no cluster.
+//! Replays recorded scheduling decisions of Kueue: the checker runs `sluice simulate --jsonl`. Needs no cluster.
 
 use crate::binaries::{self, Build};
-use crate::conformance::ConformanceRequest;
 use crate::paths;
 use anyhow::{Context as _, Result, bail};
+use std::ffi::OsString;
 use std::path::Path;
 use tokio::process::Command;
 
@@ -27,19 +27,15 @@ pub const SUITES: [&str; 16] = [
     "generated-second-pass",
 ];
 
-/// Runs the checker. All decisions and conditions must match the recording or be listed as deviations, and 98 % of the
-/// queues.
-pub async fn run(request: &ConformanceRequest, checker: &Path) -> Result<()> {
+/// Runs the checker with these options. All decisions and conditions must match the recording or be listed as deviations, and 98 % of
+/// the queues.
+pub async fn run(checker: &Path, options: &[OsString]) -> Result<()> {
     let program = binaries::sluice(Build::Dev)?;
     let exact = ["--level", "decisions", "--level", "conditions"];
     let approximate = ["--level", "queues", "--together", "--min", "98"];
     for levels in [exact.as_slice(), approximate.as_slice()] {
         let mut command = Command::new("python3");
-        command.arg(checker).args(levels).args(request.options(
-            "--suite",
-            &SUITES,
-            "conformance-deviations.tsv",
-        ));
+        command.arg(checker).args(levels).args(options);
         command.arg("--").arg(&program).args(["simulate", "--jsonl"]).current_dir(paths::root());
         let status = command.kill_on_drop(true).status().await.context("cannot run python3")?;
         if !status.success() {

@@ -39,7 +39,7 @@ enum Command {
         /// Only this suite; default: all.
         #[arg(long)]
         suite: Option<String>,
-        /// Folder of recorded cases, instead of the shared one.
+        /// Folder of cases, instead of the recorded ones.
         #[arg(long)]
         cases: Option<PathBuf>,
         /// Only one part of the suites of lives of jobs, as 1/3; default: all.

@@ -17,9 +17,3 @@ pub fn target() -> PathBuf {
 pub fn controlplane() -> PathBuf {
     target().join("controlplane")
 }
-
-/// Returns the shared folder beside the repository (or `SLUICE_SHARED`), if it exists.
-pub fn shared() -> Option<PathBuf> {
-    let folder = std::env::var_os("SLUICE_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from);
-    folder.canonicalize().ok()
-}

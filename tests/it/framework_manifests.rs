@@ -1,6 +1,5 @@
 //! The manifests and pages that list kinds of jobs match the rows of the table of frameworks.
 
-use crate::reference_data;
 use crate::written_files::{Written, check_or_write};
 use sluice::admission;
 use sluice::api::config;
@@ -95,37 +94,4 @@ fn configuration_knows_each_row() {
         let refused = config::parse(&text, &known_frameworks()).unwrap_err().to_string();
         assert!(refused.contains("is built in"), "{kind}: {refused}");
     }
-}
-
-/// Kinds, suspend fields and built-in values of managedBy equal those of the reference, line by line.
-#[test]
-fn rows_match_reference() {
-    let Some(path) = reference_data::path("spec/integrations.md") else { return };
-    let text = fs::read_to_string(path).unwrap();
-    let (_, table) = text.split_once("### 1.0 Kinds at a glance").expect("the table of kinds");
-    let (table, _) = table.split_once("### 1.1").expect("the next section");
-    let dotted = |pointer: &str| format!("`{}`", pointer.trim_start_matches('/').replace('/', "."));
-    let mut found = 0;
-    for row in frameworks() {
-        // The kinds of the training operator share a line.
-        let shared = row.name.rsplit_once('/').map_or("", |(_, kind)| kind);
-        let line = table.lines().find(|line| {
-            let name = line.split('|').nth(1).unwrap_or_default();
-            name.contains(&format!("`{}`", row.name))
-                || (name.contains("{pytorchjob") && row.gvk.group == "kubeflow.org" && name.contains(shared))
-        });
-        let line = line.unwrap_or_else(|| panic!("{} is not in the reference", row.name));
-        assert!(line.contains(&row.gvk.api_version()), "{line}");
-        if let Some(suspend) = row.fields.suspend {
-            assert!(line.contains(&dotted(suspend)), "{}: {line}", row.name);
-        }
-        if let Some(managed_by) = row.fields.managed_by {
-            let same_as_above = line.contains("| same |");
-            let built_in = format!("`{}`", managed_by.built_in);
-            let named = line.contains(&dotted(managed_by.field)) && line.contains(&built_in);
-            assert!(named || same_as_above, "{}: {line}", row.name);
-        }
-        found += 1;
-    }
-    assert_eq!(found, frameworks().len());
 }

@@ -1,8 +1,7 @@
 //! Conversions against recorded answers of an API server with Kueue's conversion webhook, as far as they do not depend on a
 //! server: what it defaults and removes follows from the generated schemas.
 
-use crate::recorded_reviews::read_json_lines;
-use crate::reference_data;
+use crate::recorded_reviews::cases;
 use serde_json::{Map, Value, json};
 use sluice::api::crd;
 use sluice::conversion::{Version, convert};
@@ -146,8 +145,7 @@ fn conversions_are_as_recorded() {
     let schemas = Schemas::generated();
     let (mut played_cases, mut different) = (0, Vec::new());
     for suite in ["conversion", "conversion-back"] {
-        let Some(file) = reference_data::path(&format!("conformance/api/{suite}.jsonl.gz")) else { return };
-        for case in read_json_lines(file) {
+        for case in cases(suite) {
             let mut expected = plain(&case["expect"]["object"]);
             // Added by a webhook.
             expected["metadata"].as_object_mut().unwrap().remove("finalizers");

@@ -2,8 +2,6 @@
 //! allowed, and requests that a webhook denied must be denied with errors in the same fields.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
-use std::path::PathBuf;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
@@ -97,17 +95,10 @@ impl ObjectLookup for RecordedCluster {
     }
 }
 
-fn recordings_folder() -> Option<PathBuf> {
-    let root = std::env::var_os("SLUICE_SHARED")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
-    let api = root.join("conformance/api");
-    api.is_dir().then_some(api)
-}
-
-pub(crate) fn read_json_lines(path: PathBuf) -> Vec<Value> {
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+/// The recorded cases of a suite.
+pub(crate) fn cases(suite: &str) -> Vec<Value> {
+    let path = sluice_recorded::find(&format!("api/{suite}.jsonl.gz")).expect("a suite of recorded answers");
+    sluice_recorded::documents(&path).unwrap()
 }
 
 /// Applies a patch to an object: to the status alone, or to everything but the status.
@@ -232,25 +223,16 @@ fn namespace_of(path: &str) -> &str {
     path.split_once("/namespaces/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default())
 }
 
-/// Suite and name of each case that is answered differently on purpose.
-fn deviations() -> BTreeSet<(String, String)> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/api-deviations.tsv");
-    let text = std::fs::read_to_string(path).unwrap();
-    let listed = text.lines().map(|line| {
-        let mut parts = line.split('\t').map(str::to_owned);
-        (parts.next().unwrap(), parts.next().unwrap())
-    });
-    listed.collect()
+/// Name of each case of a suite that is answered differently on purpose.
+fn deviations(suite: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(sluice_recorded::deviations("api", suite)).unwrap_or_default();
+    text.lines().map(|line| line.split('\t').nth(1).unwrap().to_owned()).collect()
 }
 
 #[test]
 fn reviews_match_recorded_api_answers() {
-    let Some(api) = recordings_folder() else {
-        println!("skipped: no recorded answers (../shared/conformance/api, or SLUICE_SHARED)");
-        return;
-    };
-    let context: Value =
-        serde_json::from_str(&std::fs::read_to_string(api.join("context.json")).unwrap()).unwrap();
+    let context = sluice_recorded::find("api/context.json").expect("the objects of the recording");
+    let context: Value = serde_json::from_str(&std::fs::read_to_string(context).unwrap()).unwrap();
     let recorded = RecordedCluster::read(&context);
     let settings = AdmissionSettings::default();
     let ctx = ReviewContext { objects: &recorded, settings: &settings };
@@ -269,11 +251,11 @@ fn reviews_match_recorded_api_answers() {
     suites.extend(
         frameworks().filter(|row| matches!(row.role, Role::Suspended | Role::PodsOfOwner)).map(Suite::of_job),
     );
-    let known_deviations = deviations();
     let (mut checked, mut wrong) = (0, Vec::new());
     for (name, suite) in &suites {
-        for case in read_json_lines(api.join(format!("{name}.jsonl.gz"))) {
-            if known_deviations.contains(&(name.clone(), case["name"].as_str().unwrap().to_owned())) {
+        let known_deviations = deviations(name);
+        for case in cases(name) {
+            if known_deviations.contains(case["name"].as_str().unwrap()) {
                 continue;
             }
             let expect = &case["expect"];

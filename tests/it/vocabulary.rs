@@ -69,7 +69,12 @@ fn banned_words_do_not_occur() {
 
 /// The file of a test module, and the function in it if the name has one.
 fn source_of(name: &str, end_to_end: bool) -> Option<(String, Option<&str>)> {
-    let folder = root().join(if end_to_end { "e2e/tests/e2e" } else { "tests/it" });
+    let folder = match name.strip_prefix("outside::") {
+        _ if end_to_end => "e2e/tests/e2e",
+        Some(_) => "tests",
+        None => "tests/it",
+    };
+    let folder = root().join(folder);
     let path = folder.join(name.replace("::", "/")).with_extension("rs");
     if let Ok(text) = fs::read_to_string(path) {
         return Some((text, None));

@@ -34,7 +34,7 @@ pub enum Way {
 /// Switches one recorded cluster, or all of them.
 pub async fn run(name: Option<&str>, way: Way) -> Result<()> {
     let Some(recordings) = store::recordings() else {
-        println!("switch: skipped, ../shared/switch not found (set SLUICE_SHARED to use another folder)");
+        println!("switch: skipped, this machine has no recorded clusters");
         return Ok(());
     };
     let names = name.map_or_else(|| store::names(&recordings), |name| Ok(vec![name.to_owned()]))?;

@@ -3,10 +3,8 @@
 use crate::objects::text;
 use crate::paths;
 use anyhow::{Context as _, Result, ensure};
-use flate2::read::GzDecoder;
 use serde_json::Value;
-use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,7 +22,7 @@ pub(super) struct Store {
 
 /// Returns the folder of all stores, if it exists.
 pub(super) fn recordings() -> Option<PathBuf> {
-    paths::shared().map(|shared| shared.join("switch")).filter(|folder| folder.is_dir())
+    sluice_recorded::find("switch")
 }
 
 /// Returns the names of all stores in a folder.
@@ -58,11 +56,7 @@ impl Store {
         let unpacked = tar.arg("xzf").arg(source.join("etcd.tar.gz")).arg("-C").arg(&folder).status()?;
         ensure!(unpacked.success(), "cannot unpack {}", source.display());
         let expected = fs::read_to_string(source.join("expect.json"))?;
-        let mut objects = Vec::new();
-        let lines = GzDecoder::new(File::open(source.join("objects.jsonl.gz"))?);
-        for line in BufReader::new(lines).lines() {
-            objects.push(serde_json::from_str(&line?)?);
-        }
+        let objects = sluice_recorded::documents(&source.join("objects.jsonl.gz"))?;
         Ok(Self { name: name.to_owned(), folder, expected: serde_json::from_str(&expected)?, objects })
     }
 

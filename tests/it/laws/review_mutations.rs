@@ -2,7 +2,6 @@
 //! oversized answer.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::{Value, json};
@@ -14,6 +13,7 @@ use sluice::api::validation::Gates;
 use sluice::frameworks::{Framework, Related, ReviewField, frameworks};
 
 use crate::job_samples::{RelatedSamples, with_template};
+use crate::recorded_reviews::cases;
 
 use super::builders::seed_and_multiplier;
 use super::long_histories::SeededRandom;
@@ -152,18 +152,14 @@ fn every_path_has_a_sample() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// Objects of recorded requests, or none without the recording.
+/// Objects of recorded requests.
 fn recorded_samples() -> Vec<ReviewSample> {
-    let Some(folder) = crate::reference_data::path("conformance/api") else { return Vec::new() };
     let mut samples = Vec::new();
     for path in paths().filter(|path| path.starts_with("/validate-")) {
-        let suite = path.rsplit('-').next().unwrap();
-        let mut text = String::new();
-        let file = std::fs::File::open(folder.join(format!("{suite}.jsonl.gz"))).unwrap();
-        flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
-        let cases = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let bodies =
-            cases.map(|mut case| case["request"]["body"].take()).filter(|body| body["spec"].is_object());
+        let bodies = cases(path.rsplit('-').next().unwrap())
+            .into_iter()
+            .map(|mut case| case["request"]["body"].take())
+            .filter(|body| body["spec"].is_object());
         samples.extend(bodies.take(RECORDED_PER_SUITE).map(|body| (path, body)));
     }
     samples

@@ -1,21 +1,16 @@
 //! Recorded lives of jobs. The files here play them as far as the rows of frameworks decide them: what a recording says of the
 //! Workload's admission is an input; what it says of pod sets, templates, gates and results is compared. `reconciled` plays
 //! them through the reconciler.
-//!
-//! The recordings lie beside the repository; without them the tests are skipped.
 
 mod deployments;
 mod pod_groups;
 mod reconciled;
 mod suspended_jobs;
 
-use crate::reference_data;
 use serde_json::{Map, Value, json};
 use sluice::frameworks::{PodSetInfo, TemplateInfo};
 use sluice::resources::Quantity;
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read as _;
 use std::sync::Arc;
 
 /// Recordings of Kubeflow's kinds, with the kind.
@@ -28,12 +23,16 @@ const KUBEFLOW_KINDS: [(&str, &str); 6] = [
     ("mpijob", "MPIJob"),
 ];
 
-/// Returns the scenarios of a kind, or `None`, with a printed line, if they are missing.
-fn scenarios(kind: &str) -> Option<Vec<Value>> {
-    let path = reference_data::path(&format!("conformance/jobs/{kind}.jsonl.gz"))?;
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(File::open(path).unwrap()).read_to_string(&mut text).unwrap();
-    Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+/// Returns the scenarios of a kind.
+fn scenarios(kind: &str) -> Vec<Value> {
+    let path = sluice_recorded::find(&format!("jobs/{kind}.jsonl.gz")).expect("recorded lives of a kind");
+    sluice_recorded::documents(&path).unwrap()
+}
+
+/// Returns the requests that create what all scenarios share.
+fn context() -> Vec<Value> {
+    let path = sluice_recorded::find("jobs/context.json").expect("the objects of the recording");
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// Returns the scenarios that are played. Prints the reason for each one that is not: by a part of its name.
@@ -50,8 +49,7 @@ fn playable<'a>(scenarios: &'a [Value], not_played: &'a [(&str, &str)]) -> impl 
 
 /// Node labels and tolerations of the flavors that all scenarios share, by name.
 fn flavors() -> BTreeMap<String, TemplateInfo> {
-    let path = reference_data::path("conformance/jobs/context.json").expect("beside the scenarios");
-    let objects: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let objects = context();
     let flavors =
         objects.iter().map(|object| &object["body"]).filter(|body| body["kind"] == "ResourceFlavor");
     flavors

@@ -54,7 +54,7 @@ const NOT_PLAYED: &[(&str, &str)] = &[
 
 /// Plays the scenarios of a recording that `chosen` names.
 fn play_chosen(recording: &str, (group, kind): (&str, &str), chosen: impl Fn(&str) -> bool) {
-    let Some(scenarios) = scenarios(recording) else { return };
+    let scenarios = scenarios(recording);
     let kind = JobKind::new(framework(group, kind).expect("a row"));
     // Pods are deleted at once, so that theirs is not kept.
     let not_played = if matches!(kind.role, Role::Suspended) { NOT_PLAYED } else { &[] };

@@ -1,8 +1,7 @@
 //! A reconciler on a fake API server, with a garbage collector and a ReplicaSet controller.
 
 use super::super::pod_groups::{set_fields, store_pod};
-use super::super::text;
-use crate::reference_data;
+use super::super::{context, text};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -102,10 +101,7 @@ impl Plane {
         };
         plane.harness.server.create(Kind::Namespace, json!({"metadata": {"name": namespace}}), BEGIN);
         // Flavors, priority classes and runtimes that all scenarios share.
-        let context = reference_data::path("conformance/jobs/context.json");
-        let context = context.map_or_else(|| "[]".to_owned(), |path| std::fs::read_to_string(path).unwrap());
-        let objects: Vec<Value> = serde_json::from_str(&context).unwrap();
-        for object in objects {
+        for object in context() {
             let kind = match text(&object["body"]["kind"]) {
                 "ResourceFlavor" => Kind::ResourceFlavor,
                 "WorkloadPriorityClass" => Kind::WorkloadPriorityClass,

@@ -1,34 +1,17 @@
-//! The recorded tables, function by function. They lie beside the repository; without them the tests are skipped.
+//! The recorded tables of functions: what Kueue and Kubernetes make of the same arguments.
 
-use flate2::read::GzDecoder;
 use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::Value;
 use sluice::frameworks::workload_name;
 use sluice::resources::{self, Quantity};
-use std::io::Read as _;
-use std::path::PathBuf;
+use std::path::Path;
 
-/// Lines of a recorded table, or `None`, with a printed line, if it is missing.
-fn read_table(name: &str) -> Option<Vec<Value>> {
-    let shared = std::env::var_os("SLUICE_SHARED")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared"), PathBuf::from);
-    let path = shared.join("conformance/tables").join(format!("{name}.jsonl.gz"));
-    let Ok(file) = std::fs::File::open(&path) else {
-        println!("skipped: no recorded table {name}");
-        return None;
-    };
-    let mut text = String::new();
-    GzDecoder::new(file).read_to_string(&mut text).expect("a gzip file");
-    Some(text.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect())
-}
-
-fn check_table(name: &str, check: impl Fn(&Value) -> Result<(), String>) {
-    let Some(lines) = read_table(name) else { return };
+fn check_table(table: &Path, check: impl Fn(&Value) -> Result<(), String>) {
+    let lines = sluice_recorded::documents(table).expect("a table");
     let wrong: Vec<String> = lines
         .iter()
         .filter_map(|line| check(line).err().map(|problem| format!("{problem}\n  in {line}")))
         .collect();
-    println!("{name}: {} of {} lines agree", lines.len() - wrong.len(), lines.len());
     assert!(
         wrong.is_empty(),
         "{} lines differ, first ones:\n{}",
@@ -41,9 +24,8 @@ fn expect_equal<T: PartialEq + std::fmt::Debug>(name: &str, actual: &T, expected
     if actual == expected { Ok(()) } else { Err(format!("{name}: got {actual:?}, want {expected:?}")) }
 }
 
-#[test]
-fn quantities_match_recorded_table() {
-    check_table("quantity", |line| {
+pub(crate) fn quantities_match(table: &Path) {
+    check_table(table, |line| {
         let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
         if line.get("a").is_some() {
             let (a, b) = (Quantity::parse(&text("a")).unwrap(), Quantity::parse(&text("b")).unwrap());
@@ -63,9 +45,8 @@ fn quantities_match_recorded_table() {
     });
 }
 
-#[test]
-fn workload_names_match_recorded_table() {
-    check_table("workload-name", |line| {
+pub(crate) fn workload_names_match(table: &Path) {
+    check_table(table, |line| {
         let text = |name: &str| line[name].as_str().unwrap_or_default();
         let extra = line.get("extra").and_then(Value::as_str);
         let name = workload_name(text("group"), text("kind"), text("name"), text("uid"), extra);
@@ -73,9 +54,8 @@ fn workload_names_match_recorded_table() {
     });
 }
 
-#[test]
-fn pod_requests_match_recorded_table() {
-    check_table("pod-requests", |line| {
+pub(crate) fn pod_requests_match(table: &Path) {
+    check_table(table, |line| {
         let set = &line["podSet"];
         let spec: PodSpec =
             serde_json::from_value(set["template"]["spec"].clone()).map_err(|e| e.to_string())?;

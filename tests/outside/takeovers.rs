@@ -1,7 +1,6 @@
 //! Takeover of clusters as four versions of Kueue left them, killed in the middle of work: nothing is deleted or evicted, unless
 //! it was already terminating or is due by the clock.
 
-use super::reference_data;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 use sluice::api::ObjectKey;
@@ -11,10 +10,8 @@ use sluice::reconciler::{CoreSettings, Delta, Effect, Reconciler, Verb, Write, W
 use sluice::scheduler::FairStrategy;
 use sluice::simulate::fake_api_server::{FakeApiServer, key_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::Read as _;
 use std::path::Path;
 
-const VERSIONS: [&str; 4] = ["v0.17.8", "v0.18.6", "v0.19.2", "ff69552"];
 /// How long each takeover is observed.
 const WATCHED_SECONDS: i64 = 30;
 /// Frameworks of the recorded managers.
@@ -65,12 +62,6 @@ struct Takeover {
     writes: usize,
 }
 
-fn lines(path: &Path) -> Vec<Value> {
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -117,7 +108,7 @@ impl Takeover {
             violations: Vec::new(),
             writes: 0,
         };
-        for mut object in lines(&folder.join("objects.jsonl.gz")) {
+        for mut object in sluice_recorded::documents(&folder.join("objects.jsonl.gz")).unwrap() {
             let group = text(&object, "/apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
             let Some(kind) = Kind::from_group_kind(group, text(&object, "/kind")) else { continue };
             if kind == Kind::Workload {
@@ -276,21 +267,15 @@ impl Takeover {
     }
 }
 
-#[test]
-fn takeover_keeps_every_workload_kueue_keeps() {
-    for version in VERSIONS {
-        let Some(folder) = reference_data::path(&format!("switch/{version}")) else { return };
-        let mut takeover = Takeover::read(&folder);
-        let before: Map<String, Value> = takeover
-            .server
-            .all(Kind::Workload)
-            .map(|workload| (key_of(workload).to_string(), workload.clone()))
-            .collect();
-        assert_eq!(before.len(), takeover.expected_fate.len());
-        takeover.run();
-        takeover.check_end_state(&before);
-        println!("{version}: {} Workloads taken over with {} writes", before.len(), takeover.writes);
-        assert!(takeover.writes > 0, "{version}: no writes");
-        assert!(takeover.violations.is_empty(), "{version}:\n{}", takeover.violations.join("\n"));
-    }
+/// Takes over the cluster in this folder.
+pub(crate) fn keep_every_workload(folder: &Path) {
+    let mut takeover = Takeover::read(folder);
+    let workloads = takeover.server.all(Kind::Workload);
+    let before: Map<String, Value> =
+        workloads.map(|workload| (key_of(workload).to_string(), workload.clone())).collect();
+    assert_eq!(before.len(), takeover.expected_fate.len());
+    takeover.run();
+    takeover.check_end_state(&before);
+    assert!(takeover.writes > 0, "no writes");
+    assert!(takeover.violations.is_empty(), "{}", takeover.violations.join("\n"));
 }
