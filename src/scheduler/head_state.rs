@@ -16,7 +16,7 @@
 //! (`TargetsStale`), or an earlier head took the nodes and no others are free (`NodesLost`). In both cases assignment
 //! and targets are computed again with the same flavors.
 //!
-//! Invariants: every head reaches `Decided`. The only cycle of the graph leads through `NodesLost`, and `Attempt` lets
+//! Invariants: every head reaches `Decided`. The only cycle of the graph leads through `NodesLost`, and `PlanRound` lets
 //! a head enter that state only once.
 //! Neighbours: `cycle` calls; the steps on targets are in `process_preemption`.
 
@@ -63,12 +63,12 @@ pub(super) enum HeadState {
 pub(super) struct PreemptionPlan {
     pub(super) nominated: Box<NominatedAssignment>,
     pub(super) targets: Vec<Target>,
-    pub(super) attempt: Attempt,
+    pub(super) round: PlanRound,
 }
 
 /// Whether a head that loses its nodes may go back to `NodesLost`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attempt {
+pub(super) enum PlanRound {
     /// The plan comes from the nomination.
     First,
     /// The plan was computed because the nodes of an earlier one were taken. If its nodes are taken as well, the head
@@ -81,7 +81,7 @@ pub(super) struct StaleTargets {
     /// The flavors stay.
     pub(super) flavors: Vec<PodSetGroupFlavors>,
     pub(super) cause: StaleCause,
-    pub(super) attempt: Attempt,
+    pub(super) round: PlanRound,
 }
 
 /// Why targets are selected again.
@@ -98,7 +98,7 @@ impl From<Evaluation> for HeadState {
         match evaluation {
             Evaluation::Fits(nominated) => Self::Fits(nominated),
             Evaluation::NeedsPreemption(nominated, targets) => {
-                Self::TargetsSelected(PreemptionPlan { nominated, targets, attempt: Attempt::First })
+                Self::TargetsSelected(PreemptionPlan { nominated, targets, round: PlanRound::First })
             }
             Evaluation::Inadmissible(inadmissible) => Self::Inadmissible(inadmissible),
         }
@@ -147,8 +147,8 @@ impl Engine {
         }
         match self.migration_target(head) {
             Some(Ok(sibling)) => {
-                let (targets, attempt) = (vec![sibling], Attempt::First);
-                return HeadState::Preempting(PreemptionPlan { nominated, targets, attempt });
+                let (targets, round) = (vec![sibling], PlanRound::First);
+                return HeadState::Preempting(PreemptionPlan { nominated, targets, round });
             }
             Some(Err(outcome)) => return HeadState::Decided(outcome),
             None => {}
@@ -195,7 +195,7 @@ impl Engine {
                 HeadState::Granting(nominated, shortfall)
             }
             Some(Evaluation::NeedsPreemption(nominated, targets)) => {
-                HeadState::TargetsSelected(PreemptionPlan { nominated, targets, attempt: Attempt::Last })
+                HeadState::TargetsSelected(PreemptionPlan { nominated, targets, round: PlanRound::Last })
             }
             Some(Evaluation::Inadmissible(inadmissible)) => HeadState::Inadmissible(inadmissible),
         }

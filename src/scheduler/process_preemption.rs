@@ -9,7 +9,7 @@ use super::cycle::{CycleState, skipped};
 use super::cycle_metrics::Recomputation;
 use super::decision::{Outcome, PreemptionReason};
 use super::engine::Engine;
-use super::head_state::{Attempt, HeadState, PreemptionPlan, StaleCause, StaleTargets};
+use super::head_state::{HeadState, PlanRound, PreemptionPlan, StaleCause, StaleTargets};
 use super::nominate::{Evaluation, Head, NominatedAssignment};
 use super::shortfall::Shortfall;
 use crate::api::reason::PendingReason;
@@ -39,9 +39,9 @@ impl Engine {
         } else {
             return HeadState::TargetsCurrent(plan);
         };
-        let PreemptionPlan { nominated, attempt, .. } = plan;
+        let PreemptionPlan { nominated, round, .. } = plan;
         let flavors = nominated.assignment.group_flavors;
-        HeadState::TargetsStale(StaleTargets { flavors, cause, attempt })
+        HeadState::TargetsStale(StaleTargets { flavors, cause, round })
     }
 
     /// From `TargetsStale`: evaluates the head against projected usage as it is now, with the same flavors.
@@ -51,7 +51,7 @@ impl Engine {
         stale: StaleTargets,
         cycle: &mut CycleState,
     ) -> HeadState {
-        let StaleTargets { flavors, cause, attempt } = stale;
+        let StaleTargets { flavors, cause, round } = stale;
         let Some(evaluation) = self.evaluate_with_flavors(head, &flavors) else {
             return HeadState::Decided(skipped("The ClusterQueue is gone"));
         };
@@ -66,7 +66,7 @@ impl Engine {
                 HeadState::Decided(self.wait_for_victims(head, &nominated, shortfall, cycle.now))
             }
             Evaluation::NeedsPreemption(nominated, targets) => {
-                HeadState::TargetsCurrent(PreemptionPlan { nominated, targets, attempt })
+                HeadState::TargetsCurrent(PreemptionPlan { nominated, targets, round })
             }
             Evaluation::Inadmissible(inadmissible) => HeadState::Inadmissible(inadmissible),
         }
@@ -83,7 +83,7 @@ impl Engine {
             return HeadState::Decided(self.park_gated(head, *plan.nominated));
         }
         let mut shortfall = self.projected_shortfall(head, &plan.nominated, &plan.targets, cycle);
-        let may_go_back = self.settings.gates.recompute_topology && plan.attempt == Attempt::First;
+        let may_go_back = self.settings.gates.recompute_topology && plan.round == PlanRound::First;
         if shortfall.only_topology() && may_go_back {
             if !self.find_other_placements(head, &mut plan.nominated, &plan.targets) {
                 return HeadState::NodesLost(plan.nominated.assignment.group_flavors);
