@@ -1,7 +1,8 @@
 //! A ClusterQueue prepared for scheduling: names are resolved to ids once, when the configuration changes.
 
-use super::config::ClusterQueue;
-use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy};
+use super::config::{ClusterQueue, EngineSettings};
+use super::preemption::PreemptionPolicy;
+use crate::api::v1beta2::QueueingStrategy;
 use crate::quota::{FlavorResource, FlavorResourceId, NodeId, QuotaTree};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ pub(super) struct CompiledClusterQueue {
     pub(super) config: ClusterQueue,
     pub(super) node: NodeId,
     pub(super) groups: Vec<CompiledResourceGroup>,
+    pub(super) policy: PreemptionPolicy,
 }
 
 /// Resources that one flavor provides together.
@@ -29,7 +31,12 @@ pub(super) struct GroupFlavor {
 }
 
 impl CompiledClusterQueue {
-    pub(super) fn compile(config: ClusterQueue, node: NodeId, tree: &mut QuotaTree) -> Self {
+    pub(super) fn compile(
+        config: ClusterQueue,
+        node: NodeId,
+        tree: &mut QuotaTree,
+        settings: &EngineSettings,
+    ) -> Self {
         let mut groups = Vec::new();
         for group in &config.groups {
             let mut flavors = Vec::new();
@@ -45,31 +52,13 @@ impl CompiledClusterQueue {
             groups
                 .push(CompiledResourceGroup { covered_resources: group.covered_resources.clone(), flavors });
         }
-        Self { config, node, groups }
-    }
-
-    /// Whether its policies allow its workloads to evict any others.
-    pub(super) fn may_preempt(&self) -> bool {
-        let within = self.config.preemption.within_cluster_queue.unwrap_or_default();
-        within != WithinClusterQueuePolicy::Never || self.may_reclaim()
-    }
-
-    /// Whether its policy allows its workloads to evict workloads of other ClusterQueues.
-    pub(super) fn may_reclaim(&self) -> bool {
-        let policy = self.config.preemption.reclaim_within_cohort.unwrap_or_default();
-        self.config.cohort.is_some() && policy != ReclaimPolicy::Never
-    }
-
-    /// Whether its policies allow its workloads to evict newer ones of their priority.
-    pub(super) fn preempts_newer(&self) -> bool {
-        let own = self.config.preemption.within_cluster_queue.unwrap_or_default();
-        own == WithinClusterQueuePolicy::LowerOrNewerEqualPriority
+        let policy = PreemptionPolicy::of(&config.preemption, config.cohort.as_deref(), settings);
+        Self { config, node, groups, policy }
     }
 
     /// Whether its blocked head withholds capacity from other heads.
     pub(super) fn withholds_capacity(&self) -> bool {
-        let reclaims = self.config.preemption.reclaim_within_cohort.unwrap_or_default();
-        self.config.strategy == QueueingStrategy::StrictFIFO && reclaims != ReclaimPolicy::Any
+        self.config.strategy == QueueingStrategy::StrictFIFO && self.policy.withholds_capacity()
     }
 }
 

@@ -12,7 +12,6 @@ use super::nominate::{Entry, Evaluation, Head, Inadmissible, NominatedAssignment
 use super::topology::CapacityUsage;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
-use crate::api::v1beta2::ReclaimPolicy;
 use crate::queue::{HeadClaim, Parked, Verdict, Workload};
 use crate::quota::{FlavorResourceId, NodeId, Usage, UsageLayer};
 use crate::resources::Amount;
@@ -143,7 +142,7 @@ impl Engine {
 
     /// A ClusterQueue that may reclaim from any workload claims nothing.
     pub(super) fn claim_allowed(&self, head: &Head, claim: Option<HeadClaim>) -> Option<HeadClaim> {
-        claim.filter(|_| self.reclaim_policy(&head.queue) != ReclaimPolicy::Any)
+        claim.filter(|_| self.claims_capacity(&head.queue))
     }
 
     fn process_entry(&mut self, entry: Entry, cycle: &mut CycleState) -> Option<Decision> {
@@ -264,11 +263,9 @@ impl Engine {
         self.config.cluster_queue(queue).map(|queue| self.tree.root(queue.node))
     }
 
-    pub(super) fn reclaim_policy(&self, queue: &str) -> ReclaimPolicy {
-        self.config
-            .cluster_queue(queue)
-            .and_then(|queue| queue.config.preemption.reclaim_within_cohort)
-            .unwrap_or_default()
+    /// Whether a head of a ClusterQueue keeps capacity that it cannot have yet from heads after it.
+    pub(super) fn claims_capacity(&self, queue: &str) -> bool {
+        self.config.cluster_queue(queue).is_none_or(|queue| queue.policy.withholds_capacity())
     }
 }
 

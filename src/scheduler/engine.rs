@@ -113,7 +113,7 @@ impl Engine {
         touched.insert(Arc::from(name));
         let compiled = queue.map(|queue| {
             let node = self.tree.ensure_leaf(name);
-            CompiledClusterQueue::compile(queue, node, &mut self.tree)
+            CompiledClusterQueue::compile(queue, node, &mut self.tree, &self.settings)
         });
         if compiled.is_none() {
             self.cycle_metrics.forget(name);
@@ -173,7 +173,7 @@ impl Engine {
         let inactive = self.inactive_reason(queue);
         let known = self.config.cluster_queue(queue);
         let strategy = known.map(|queue| queue.config.strategy);
-        let preempts_newer = known.is_some_and(CompiledClusterQueue::preempts_newer);
+        let preempts_newer = known.is_some_and(|queue| queue.policy.preempts_newer());
         self.pending.configure(queue, strategy.filter(|_| inactive.is_none()), preempts_newer);
         if let Some(node) = self.tree.leaf(queue) {
             self.inactive.set(node, strategy.is_none() || inactive.is_some());

@@ -389,7 +389,7 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
                     .extend(self.decided_frs.drain(..).chain(frs()));
             }
         }
-        if self.request.queue.may_preempt() {
+        if self.request.queue.policy.may_preempt() {
             self.assignment.wake_conditions.on_release.extend(frs());
         }
         if self.request.queue.withholds_capacity() && mode.is_some_and(PreemptionMode::needs_preemption) {

@@ -7,7 +7,7 @@ use super::decision::PreemptionReason;
 use super::preemption::{Preemptor, SchedulingContext};
 use crate::api::v1beta2::{FlavorFungibility, FungibilityPolicy, FungibilityPreference};
 use crate::queue::{Blocker, BlockerKind};
-use crate::quota::{FlavorResourceId, UsageLayer};
+use crate::quota::{FlavorResourceId, LowestSubtree, UsageLayer};
 use crate::resources::Amount;
 use jiff::Timestamp;
 use std::cmp::Reverse;
@@ -113,13 +113,23 @@ impl SchedulingContext<'_> {
         if requested <= self.tree.available(node, fr, UsageLayer::Projected).max(0) {
             return GranularMode { mode: PreemptionMode::Fit, borrowing_level: level };
         }
-        let may_preempt = self.tree.subtree_quota(node, fr) >= requested
-            || subtree.has_parent
-            || self.may_preempt_while_borrowing(requester.queue);
-        if !may_preempt {
+        if !self.searches_targets(requester.queue, (fr, requested), subtree) {
             return GranularMode { mode: PreemptionMode::NoFit, borrowing_level: level };
         }
         self.simulate_preemption(requester, fr, requested, level)
+    }
+
+    /// Whether targets are searched for an amount that is in use, by the smallest subtree that could provide it: the ClusterQueue may
+    /// take it back from nodes beside that subtree, or preempt while it borrows.
+    fn searches_targets(
+        &self,
+        queue: &CompiledClusterQueue,
+        (fr, requested): (FlavorResourceId, i128),
+        subtree: LowestSubtree,
+    ) -> bool {
+        self.tree.subtree_quota(queue.node, fr) >= requested
+            || subtree.has_parent
+            || queue.policy.searches_while_borrowing()
     }
 
     /// Simulates whether evictions would help with this flavor-resource alone.
@@ -178,7 +188,8 @@ impl SchedulingContext<'_> {
         let (flavor, resource) =
             name.map(|name| (Arc::clone(&name.flavor), Arc::clone(&name.resource))).unwrap_or_default();
         // Evictions were not considered, since the amount exceeds the quota of the ClusterQueue itself.
-        let exceeds_own = !never && mode == PreemptionMode::NoFit && requester.queue.may_reclaim();
+        let exceeds_own =
+            !never && mode == PreemptionMode::NoFit && requester.queue.policy.reclaim().is_some();
         let borrowed = if exceeds_own { self.fr_text(&[fr]) } else { Arc::default() };
         let (node, limit) = bottleneck.map(|bottleneck| (bottleneck.node, bottleneck.limit)).unzip();
         Blocker {

@@ -69,4 +69,5 @@ pub use flavor_capacity::{CapacityQuestion, CapacityReport, FlavorCapacity};
 pub use job_capacity::{JobCapacity, JobPodSet, JobPods};
 pub use obstacle::{BehindHead, Obstacle, QuotaNeed};
 pub use obstacle_text::ObstacleReader;
+pub use preemption::{Attempt, EvictionRank, EvictionRule, EvictionScope, PreemptionPolicy, VictimPriority};
 pub use second_pass::SecondPassRequest;

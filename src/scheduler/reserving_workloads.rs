@@ -3,6 +3,7 @@
 //! Invariant: all usage follows from these charges.
 
 use super::config::Charge;
+use super::preemption::EvictionRank;
 use crate::api::{ByKey, ObjectKey};
 use crate::quota::{FlavorResourceId, NodeId, Usage, UsageLayer};
 use crate::topology::Footprint;
@@ -48,6 +49,11 @@ impl ReservingWorkload {
         } else {
             CandidateChange::None
         }
+    }
+
+    /// What decides whether a head may evict it.
+    pub(super) fn rank(&self) -> EvictionRank {
+        EvictionRank { priority: self.charge.priority, queued_since: self.charge.queued_since }
     }
 
     /// Whether it is preempted or deactivated: projected usage excludes it.

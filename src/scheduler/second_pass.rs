@@ -18,7 +18,6 @@ use super::reserving_workloads::ReservingWorkload;
 use super::topology::{CapacityUsage, TasAssignment};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
-use crate::api::v1beta2::ReclaimPolicy;
 use crate::queue::{Verdict, Workload};
 use crate::quota::{FlavorResourceId, Usage, UsageLayer};
 use crate::topology::{CapacityView, Footprint, PodSetPlacementError, PriorPlacement, TasPodSetRequest};
@@ -334,7 +333,7 @@ impl Engine {
         footprint: Arc<Footprint>,
         cycle: &mut CycleState,
     ) {
-        if self.reclaim_policy(&reserving.charge.cluster_queue) == ReclaimPolicy::Any {
+        if !self.claims_capacity(&reserving.charge.cluster_queue) {
             return;
         }
         let claim = CapacityUsage { node: reserving.node, usage: Usage::new(), footprint };

@@ -16,7 +16,6 @@ use super::preemption::{SchedulingContext, Target};
 use super::reserving_workloads::ReservingWorkload;
 use super::tentative_assignment::{PodSetGroupFlavors, TentativeAssignment};
 use crate::api::reason::PendingReason;
-use crate::api::v1beta2::ReclaimPolicy;
 use crate::queue::{BlockerKind, PodSet};
 use crate::quota::{NodeId, Usage, UsageLayer};
 use crate::topology::{
@@ -284,7 +283,7 @@ pub(super) fn assign_topology(
             assignment.frs_need_preemption.push(*fr);
         }
     }
-    if request.queue.may_preempt() {
+    if request.queue.policy.may_preempt() {
         assignment.wake_conditions.on_release.extend(assignment.frs_need_preemption.iter().copied());
     }
 }
@@ -452,7 +451,7 @@ impl Engine {
         targets: &[Target],
     ) {
         // A ClusterQueue that may reclaim from any workload claims nothing.
-        let claims = self.reclaim_policy(queue) != ReclaimPolicy::Any;
+        let claims = self.claims_capacity(queue);
         let pod_set_requests = &assignment.tas_assignment.pod_set_requests;
         if !assignment.mode.needs_preemption()
             || pod_set_requests.is_empty()

@@ -1,9 +1,8 @@
 //! Preemption candidates: which workloads policies allow to evict, and in which order.
 //!
-//! Neighbours: `classic` and `fair` choose targets from these candidates.
+//! Neighbours: `policy` has the rules; `classic` and `fair` choose targets from these candidates.
 
-use super::{Preemptor, SchedulingContext};
-use crate::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
+use super::{EvictionRule, Preemptor, SchedulingContext};
 use crate::quota::NodeId;
 use crate::scheduler::reserving_workloads::ReservingWorkload;
 use std::cmp::Reverse;
@@ -13,21 +12,7 @@ use std::sync::Arc;
 impl SchedulingContext<'_> {
     /// Workloads of the preemptor's own ClusterQueue that its policy allows to evict.
     pub(in crate::scheduler) fn own_candidates(&self, preemptor: &Preemptor) -> Vec<Arc<ReservingWorkload>> {
-        let policy = preemptor.queue.config.preemption.within_cluster_queue.unwrap_or_default();
-        let lower = |workload: &ReservingWorkload| workload.charge.priority < preemptor.priority;
-        let newer = |workload: &ReservingWorkload| {
-            workload.charge.priority == preemptor.priority
-                && preemptor.queued_since < workload.charge.queued_since
-        };
-        let allowed = |workload: &ReservingWorkload| match policy {
-            WithinClusterQueuePolicy::Never => false,
-            WithinClusterQueuePolicy::LowerPriority => lower(workload),
-            WithinClusterQueuePolicy::LowerOrNewerEqualPriority => lower(workload) || newer(workload),
-        };
-        if policy == WithinClusterQueuePolicy::Never {
-            return Vec::new();
-        }
-        self.candidates_in(preemptor.queue.node, preemptor, allowed)
+        self.candidates_by(preemptor.queue.policy.own(), preemptor.queue.node, preemptor)
     }
 
     /// Workloads of another ClusterQueue that the preemptor's policy allows to evict.
@@ -36,24 +21,19 @@ impl SchedulingContext<'_> {
         queue: NodeId,
         preemptor: &Preemptor,
     ) -> Vec<Arc<ReservingWorkload>> {
-        let policy = preemptor.queue.config.preemption.reclaim_within_cohort.unwrap_or_default();
-        let allowed = |workload: &ReservingWorkload| match policy {
-            ReclaimPolicy::Never => false,
-            ReclaimPolicy::LowerPriority => workload.charge.priority < preemptor.priority,
-            ReclaimPolicy::Any => true,
-        };
-        self.candidates_in(queue, preemptor, allowed)
+        self.candidates_by(preemptor.queue.policy.reclaim(), queue, preemptor)
     }
 
-    fn candidates_in(
+    fn candidates_by(
         &self,
+        rule: Option<EvictionRule>,
         queue: NodeId,
         preemptor: &Preemptor,
-        allowed: impl Fn(&ReservingWorkload) -> bool,
     ) -> Vec<Arc<ReservingWorkload>> {
-        if self.inactive.contains(queue) {
+        let Some(rule) = rule.filter(|_| !self.inactive.contains(queue)) else {
             return Vec::new();
-        }
+        };
+        let head = preemptor.rank();
         let uses = |workload: &ReservingWorkload| {
             workload
                 .usage
@@ -67,7 +47,10 @@ impl SchedulingContext<'_> {
                     .is_some_and(|already_preempted| already_preempted.contains(&workload.key))
         };
         let eligible = |workload: &&Arc<ReservingWorkload>| {
-            !workload.is_terminating() && uses(workload) && allowed(workload) && !already_preempted(workload)
+            !workload.is_terminating()
+                && uses(workload)
+                && rule.priority.allows(head, workload.rank())
+                && !already_preempted(workload)
         };
         self.reserving_workloads.in_cluster_queue(queue).filter(eligible).cloned().collect()
     }

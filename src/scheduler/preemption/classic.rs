@@ -2,8 +2,7 @@
 //!
 //! Neighbours: `candidates` lists and sorts, `mod.rs` tests the fit and removes unneeded targets.
 
-use super::{Preemptor, SchedulingContext, Target, allows_borrow_within_cohort};
-use crate::api::v1beta2::ReclaimPolicy;
+use super::{Attempt, Preemptor, SchedulingContext, Target};
 use crate::quota::{FlavorResourceId, NodeId, NodeRef, Usage, UsageLayer};
 use crate::scheduler::decision::PreemptionReason;
 use crate::scheduler::reserving_workloads::ReservingWorkload;
@@ -26,31 +25,37 @@ struct Candidate {
     reason: PreemptionReason,
     /// Lowest common cohort of candidate and preemptor; `None` in the same ClusterQueue.
     lowest_common_cohort: Option<NodeId>,
-    /// Whether it may only be evicted if the preemptor's ClusterQueue does not borrow.
-    only_without_borrowing: bool,
+    /// The widest attempt in which it may be evicted.
+    widest: Attempt,
 }
 
 impl SchedulingContext<'_> {
     pub(super) fn classical_targets(&mut self, preemptor: &Preemptor) -> Vec<Target> {
         let mut candidates = self.reclaim_candidates(preemptor);
-        let reclaim_count = candidates.len();
-        let hierarchical =
-            candidates.iter().any(|candidate| candidate.pool == CandidatePool::HierarchicalReclaim);
+        let attempts = self.attempts(preemptor, &candidates);
         self.add_own_candidates(preemptor, &mut candidates);
         if candidates.is_empty() {
             return Vec::new();
         }
-        let may_borrow = allows_borrow_within_cohort(preemptor.queue);
-        let attempts: &[bool] = if reclaim_count == 0 || (!may_borrow && !self.below_nominal(preemptor)) {
-            &[true]
-        } else if !may_borrow && !hierarchical {
-            &[false, true]
-        } else {
-            &[true, false]
-        };
-        let results =
-            attempts.iter().map(|borrowing| self.try_candidates(preemptor, &candidates, *borrowing));
+        let results = attempts.iter().map(|attempt| self.try_candidates(preemptor, &candidates, *attempt));
         results.into_iter().find(|targets| !targets.is_empty()).unwrap_or_default()
+    }
+
+    /// Returns the attempts to find targets, in their order, by the candidates of other ClusterQueues. While its ClusterQueue borrows,
+    /// a preemptor whose policy does not allow it to evict for that may only take back what its side of the tree owns. Where none of
+    /// the candidates has that, it first tries to stay within nominal quota: the other attempt would evict workloads of its own
+    /// ClusterQueue in place of those that borrow. In any other case the attempt with the wider limit is the first.
+    fn attempts(&self, preemptor: &Preemptor, others: &[Candidate]) -> &'static [Attempt] {
+        let may_borrow = preemptor.queue.policy.borrow().is_some();
+        let hierarchical =
+            others.iter().any(|candidate| candidate.pool == CandidatePool::HierarchicalReclaim);
+        if others.is_empty() || (!may_borrow && !self.below_nominal(preemptor)) {
+            &[Attempt::Borrowing]
+        } else if !may_borrow && !hierarchical {
+            &[Attempt::WithinNominal, Attempt::Borrowing]
+        } else {
+            &[Attempt::Borrowing, Attempt::WithinNominal]
+        }
     }
 
     /// Adds the candidates of the preemptor's ClusterQueue to those of others, and sorts them all.
@@ -60,7 +65,7 @@ impl SchedulingContext<'_> {
             pool: CandidatePool::SameQueue,
             reason: PreemptionReason::InClusterQueue,
             lowest_common_cohort: None,
-            only_without_borrowing: false,
+            widest: Attempt::Borrowing,
         }));
         self.sort_candidates(candidates, preemptor.queue.node, |candidate| &candidate.workload);
         candidates.sort_by_key(|candidate| (!candidate.workload.charge.evicted, candidate.pool));
@@ -78,12 +83,12 @@ impl SchedulingContext<'_> {
         // The reason must not depend on which workloads the preemptor has evicted before (I25).
         let already_preempted = self.already_preempted.take();
         let mut candidates = self.reclaim_candidates(preemptor);
-        let targets = if candidates.iter().any(|candidate| candidate.only_without_borrowing) {
+        let targets = if candidates.iter().any(|candidate| candidate.widest == Attempt::WithinNominal) {
             for candidate in &mut candidates {
-                candidate.only_without_borrowing = false;
+                candidate.widest = Attempt::Borrowing;
             }
             self.add_own_candidates(preemptor, &mut candidates);
-            self.try_candidates(preemptor, &candidates, true)
+            self.try_candidates(preemptor, &candidates, Attempt::Borrowing)
         } else {
             Vec::new()
         };
@@ -116,9 +121,8 @@ impl SchedulingContext<'_> {
 
     /// Candidates of other ClusterQueues, from the preemptor's cohort up to the root.
     fn reclaim_candidates(&self, preemptor: &Preemptor) -> Vec<Candidate> {
-        let policy = preemptor.queue.config.preemption.reclaim_within_cohort.unwrap_or_default();
         let mut candidates = Vec::new();
-        if policy == ReclaimPolicy::Never {
+        if preemptor.queue.policy.reclaim().is_none() {
             return candidates;
         }
         // A request of zero is within any quota, whatever other workloads use.
@@ -168,18 +172,18 @@ impl SchedulingContext<'_> {
         &mut self,
         preemptor: &Preemptor,
         candidates: &[Candidate],
-        borrowing: bool,
+        attempt: Attempt,
     ) -> Vec<Target> {
         let mut targets: Vec<Target> = Vec::new();
         for candidate in candidates {
-            if !self.is_still_eligible(candidate, preemptor, borrowing) {
+            if !self.is_still_eligible(candidate, preemptor, attempt) {
                 continue;
             }
             self.simulate_eviction(preemptor, &candidate.workload);
             targets.push(Target { workload: Arc::clone(&candidate.workload), reason: candidate.reason });
-            if self.fits(preemptor, borrowing) {
+            if self.fits(preemptor, attempt) {
                 return self
-                    .drop_unneeded_targets(preemptor, targets, |context| context.fits(preemptor, borrowing));
+                    .drop_unneeded_targets(preemptor, targets, |context| context.fits(preemptor, attempt));
             }
         }
         for target in &targets {
@@ -190,11 +194,11 @@ impl SchedulingContext<'_> {
 
     /// Whether a candidate is still eligible after earlier simulated evictions: every node from its ClusterQueue up
     /// to the lowest common cohort must still exceed nominal quota.
-    fn is_still_eligible(&self, candidate: &Candidate, preemptor: &Preemptor, borrowing: bool) -> bool {
+    fn is_still_eligible(&self, candidate: &Candidate, preemptor: &Preemptor, attempt: Attempt) -> bool {
         let Some(top) = candidate.lowest_common_cohort else {
             return true;
         };
-        if borrowing && candidate.only_without_borrowing {
+        if attempt > candidate.widest {
             return false;
         }
         let mut current = Some(candidate.workload.node);
@@ -214,11 +218,9 @@ fn classify(
     cohort: NodeId,
     advantage: bool,
 ) -> Candidate {
-    let borrow = preemptor.queue.config.preemption.borrow_within_cohort.as_ref();
-    let threshold = borrow.and_then(|borrow| borrow.max_priority_threshold).map(i64::from);
-    let priority = workload.charge.priority;
-    let protected = priority >= preemptor.priority || threshold.is_some_and(|threshold| priority > threshold);
-    let while_borrowing = !advantage && allows_borrow_within_cohort(preemptor.queue) && !protected;
+    let borrow = preemptor.queue.policy.borrow();
+    let allowed = borrow.is_some_and(|borrow| borrow.priority.allows(preemptor.rank(), workload.rank()));
+    let while_borrowing = !advantage && allowed;
     Candidate {
         workload,
         pool: if advantage { CandidatePool::HierarchicalReclaim } else { CandidatePool::PriorityReclaim },
@@ -228,6 +230,6 @@ fn classify(
             PreemptionReason::InCohortReclamation
         },
         lowest_common_cohort: Some(cohort),
-        only_without_borrowing: !advantage && !while_borrowing,
+        widest: if advantage || while_borrowing { Attempt::Borrowing } else { Attempt::WithinNominal },
     }
 }

@@ -5,8 +5,7 @@
 //! Neighbours: `candidates` lists and sorts, `quota::dominant_share` computes shares, `mod.rs` tests the fit.
 
 use super::candidates::sort_by_importance;
-use super::{Preemptor, SchedulingContext, Target};
-use crate::api::v1beta2::ReclaimPolicy;
+use super::{Attempt, Preemptor, SchedulingContext, Target};
 use crate::quota::{DominantResourceShare, NodeId, NodeRef};
 use crate::scheduler::config::FairStrategy;
 use crate::scheduler::decision::PreemptionReason;
@@ -79,8 +78,7 @@ impl SchedulingContext<'_> {
     /// Candidates of the ClusterQueues in the same tree that borrow in a flavor-resource that needs preemption.
     fn borrowing_candidates(&self, preemptor: &Preemptor) -> Vec<Arc<ReservingWorkload>> {
         let own = preemptor.queue.node;
-        let policy = preemptor.queue.config.preemption.reclaim_within_cohort.unwrap_or_default();
-        if policy == ReclaimPolicy::Never || self.tree.parent(own).is_none() {
+        if preemptor.queue.policy.reclaim().is_none() || self.tree.parent(own).is_none() {
             return Vec::new();
         }
         let root = self.tree.root(own);
@@ -95,7 +93,7 @@ impl SchedulingContext<'_> {
     /// Tests the fit; the preemptor's simulated usage is removed during the test.
     fn fits_with_own_usage_removed(&mut self, preemptor: &Preemptor) -> bool {
         self.tree.simulate_usage(preemptor.queue.node, preemptor.usage, -1);
-        let fits = self.fits(preemptor, true);
+        let fits = self.fits(preemptor, Attempt::Borrowing);
         self.tree.simulate_usage(preemptor.queue.node, preemptor.usage, 1);
         fits
     }

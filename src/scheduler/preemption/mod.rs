@@ -2,11 +2,15 @@
 //!
 //! Invariants: evictions are only simulated in projected usage and undone exactly; nothing is decided here. Workloads
 //! that are already terminating are not in projected usage and are never selected again.
-//! Neighbours: `classic` selects without fair sharing, `fair` with it; `candidates` filters and sorts for both.
+//! Neighbours: `policy` has the rules of a ClusterQueue; `classic` selects without fair sharing, `fair` with it; `candidates`
+//! filters and sorts for both.
 
 mod candidates;
 mod classic;
 mod fair;
+mod policy;
+
+pub use policy::{Attempt, EvictionRank, EvictionRule, EvictionScope, PreemptionPolicy, VictimPriority};
 
 use super::afs_usage::AfsUsageLedger;
 use super::compiled::CompiledClusterQueue;
@@ -15,7 +19,6 @@ use super::configured_objects::{ConfiguredObjects, InactiveQueues};
 use super::decision::PreemptionReason;
 use super::reserving_workloads::{ReservingWorkload, ReservingWorkloads};
 use crate::api::ObjectKey;
-use crate::api::v1beta2::{BorrowPolicy, ReclaimPolicy};
 use crate::quota::{FlavorResourceId, NodeId, QuotaTree, Usage, UsageLayer};
 use crate::topology::{CapacityView, TasCache, TasPodSetRequest};
 use jiff::Timestamp;
@@ -68,6 +71,13 @@ pub(super) struct Target {
     pub(super) reason: PreemptionReason,
 }
 
+impl Preemptor<'_> {
+    /// What decides which workloads it may evict.
+    fn rank(&self) -> EvictionRank {
+        EvictionRank { priority: self.priority, queued_since: self.queued_since }
+    }
+}
+
 impl Target {
     pub(super) fn key(&self) -> &ObjectKey {
         &self.workload.key
@@ -92,23 +102,13 @@ impl SchedulingContext<'_> {
         targets
     }
 
-    /// Whether evictions may help a ClusterQueue that borrows, so that a target search is worthwhile.
-    pub(super) fn may_preempt_while_borrowing(&self, queue: &CompiledClusterQueue) -> bool {
-        let preemption = &queue.config.preemption;
-        if self.settings.fair_sharing.is_some() {
-            // As in Kueue, where API defaulting always sets the field; an absent one counts as permitting.
-            preemption.reclaim_within_cohort != Some(ReclaimPolicy::Never)
-        } else {
-            allows_borrow_within_cohort(queue)
-        }
-    }
-
     /// Whether the preemptor fits projected usage of its ClusterQueue, and its pods the nodes.
-    fn fits(&mut self, preemptor: &Preemptor, borrowing: bool) -> bool {
+    fn fits(&mut self, preemptor: &Preemptor, attempt: Attempt) -> bool {
         let node = preemptor.queue.node;
         // A flavor-resource with a request of zero fits even if its usage exceeds the quota.
         let quota = preemptor.usage.iter().filter(|(_, amount)| *amount > 0).all(|(fr, amount)| {
-            let allowed = borrowing || !self.tree.borrows_with(node, *fr, *amount, UsageLayer::Projected);
+            let allowed = attempt == Attempt::Borrowing
+                || !self.tree.borrows_with(node, *fr, *amount, UsageLayer::Projected);
             allowed && *amount <= self.tree.available(node, *fr, UsageLayer::Projected).max(0)
         });
         let gates = self.settings.gates.placement;
@@ -162,10 +162,4 @@ impl SchedulingContext<'_> {
     fn within_nominal(&self, node: NodeId, frs: &[FlavorResourceId]) -> bool {
         frs.iter().all(|fr| self.tree.within_nominal(node, *fr, UsageLayer::Projected))
     }
-}
-
-/// Whether workloads of other ClusterQueues may be evicted while the preemptor's ClusterQueue borrows.
-fn allows_borrow_within_cohort(queue: &CompiledClusterQueue) -> bool {
-    let policy = queue.config.preemption.borrow_within_cohort.as_ref().and_then(|borrow| borrow.policy);
-    policy.unwrap_or_default() != BorrowPolicy::Never
 }
