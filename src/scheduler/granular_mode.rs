@@ -132,6 +132,17 @@ impl SchedulingContext<'_> {
             || queue.policy.searches_while_borrowing()
     }
 
+    /// Whether targets are searched for an amount if it is in use: never for one that exceeds all quota.
+    pub(super) fn would_search_targets(
+        &self,
+        queue: &CompiledClusterQueue,
+        (fr, requested): (FlavorResourceId, i128),
+    ) -> bool {
+        let subtree = self.tree.lowest_subtree_for(queue.node, fr, requested, UsageLayer::Projected);
+        requested <= self.tree.potential_available(queue.node, fr)
+            && self.searches_targets(queue, (fr, requested), subtree)
+    }
+
     /// Simulates whether evictions would help with this flavor-resource alone.
     fn simulate_preemption(
         &mut self,

@@ -3,13 +3,15 @@
 //! Invariant: queries change nothing; `fresh_verdict` undoes what it simulates.
 
 use super::config::Charge;
+use super::decision::PreemptionReason;
 use super::engine::Engine;
 use super::granular_mode::PreemptionMode;
+use super::preemption::Preemptor;
 use super::tentative_assignment::TentativeAssignment;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::{PendingCounts, PendingOrder, Verdict, Workload};
-use crate::quota::{FlavorResource, NodeRef, NodeUsage, UsageLayer};
+use crate::quota::{FlavorResource, FlavorResourceId, NodeRef, NodeUsage, Usage, UsageLayer};
 use crate::resources::Amount;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,6 +47,35 @@ impl Engine {
                 Verdict { reason, blockers, text: Arc::clone(&known.text) }
             },
         ))
+    }
+
+    /// Returns the workloads that a head may evict if what it needs is in use, and why: those that the search of its targets may take.
+    /// Nothing is said of whether the head fits then. Heads of a ClusterQueue that admits nothing evict nothing.
+    pub fn eviction_candidates(
+        &mut self,
+        head: &Workload,
+        needs: &BTreeMap<FlavorResource, Amount>,
+    ) -> BTreeMap<ObjectKey, PreemptionReason> {
+        let need = |(fr, amount): (&FlavorResource, &Amount)| Some((self.tree.fr_id(fr)?, amount.to_i128()));
+        let usage: Usage = needs.iter().filter_map(need).collect();
+        let frs: Vec<FlavorResourceId> = usage.iter().map(|(fr, _)| *fr).collect();
+        let Some((context, queue, _)) = self.scheduling_context(&head.cluster_queue, &head.key) else {
+            return BTreeMap::new();
+        };
+        let searches = usage.iter().all(|need| context.would_search_targets(queue, *need));
+        if !searches || context.inactive.contains(queue.node) {
+            return BTreeMap::new();
+        }
+        let preemptor = Preemptor {
+            queue,
+            priority: head.priority,
+            queued_since: head.queued_since,
+            usage: &usage,
+            frs_need_preemption: &frs,
+            pod_set_requests: &[],
+        };
+        let candidates = context.candidates(&preemptor).into_iter().filter(|candidate| candidate.is_eligible);
+        candidates.map(|candidate| (candidate.workload.key.clone(), candidate.reason)).collect()
     }
 
     /// The workload that this one waits behind in a StrictFIFO ClusterQueue, and its position there; `None` if it waits for

@@ -3,16 +3,15 @@
 //! Invariants: nothing is changed; at most `MAX_EVALUATIONS` assignments are computed, and none after `keep_going` says no, so that a
 //! question delays a cycle by a bounded time.
 
+use super::decision::PreemptionReason;
 use super::engine::Engine;
 use super::granular_mode::PreemptionMode;
 use super::obstacle::{Obstacle, QuotaNeed};
-use super::preemption::{Preemptor, SchedulingContext};
-use super::reserving_workloads::ReservingWorkload;
+use super::preemption::{EvictionCandidate, Preemptor};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
-use crate::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
 use crate::queue::{Alone, Blocker, BlockerKind, PodSet, Workload};
-use crate::quota::{FlavorResource, FlavorResourceId, NodeId, NodeRef, UsageLayer};
+use crate::quota::{FlavorResource, FlavorResourceId, NodeId, NodeRef};
 use crate::resources::Amount;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -247,18 +246,17 @@ impl Engine {
             frs_need_preemption: &frs,
             pod_set_requests: &[],
         };
-        let policies = &queue.config.preemption;
-        let within = policies.within_cluster_queue.unwrap_or_default();
-        let reclaim = policies.reclaim_within_cohort.unwrap_or_default();
-        let is_allowed = within != WithinClusterQueuePolicy::Never || reclaim != ReclaimPolicy::Never;
-        let (own, others) = context.candidate_counts(&preemptor);
+        let is_allowed = queue.policy.may_preempt();
+        let candidates = context.candidates(&preemptor);
         let mut sums: BTreeMap<FlavorResourceId, i128> = BTreeMap::new();
-        for candidate in own.iter().chain(&others) {
-            for (fr, amount) in candidate.usage.iter().filter(|(fr, _)| frs.contains(fr)) {
+        for candidate in &candidates {
+            for (fr, amount) in candidate.workload.usage.iter().filter(|(fr, _)| frs.contains(fr)) {
                 *sums.entry(*fr).or_default() += amount;
             }
         }
-        let (own, others) = (own.len(), others.len());
+        let is_own = |candidate: &&EvictionCandidate| candidate.reason == PreemptionReason::InClusterQueue;
+        let own = candidates.iter().filter(is_own).count();
+        let others = candidates.len() - own;
         let usage = self.tree.to_named(sums);
         Some(PreemptionChances { is_allowed, is_gated: workload.preemption_gated, own, others, usage })
     }
@@ -316,25 +314,6 @@ impl Question<'_> {
         let may = (self.keep_going)();
         self.is_cut |= !may;
         may
-    }
-}
-
-impl SchedulingContext<'_> {
-    /// Returns the candidates of the preemptor's own ClusterQueue, and those of borrowing ClusterQueues of its tree.
-    fn candidate_counts(
-        &self,
-        preemptor: &Preemptor<'_>,
-    ) -> (Vec<Arc<ReservingWorkload>>, Vec<Arc<ReservingWorkload>>) {
-        let own = preemptor.queue.node;
-        let root = self.tree.root(own);
-        let borrows = |node| {
-            let frs = preemptor.frs_need_preemption;
-            frs.iter().any(|fr| self.tree.borrows_with(node, *fr, 0, UsageLayer::Projected))
-        };
-        let queues = self.reserving_workloads.cluster_queues();
-        let others = queues.filter(|node| *node != own && self.tree.root(*node) == root && borrows(*node));
-        let others: Vec<_> = others.flat_map(|node| self.cohort_candidates(node, preemptor)).collect();
-        (self.own_candidates(preemptor), others)
     }
 }
 

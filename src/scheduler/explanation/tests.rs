@@ -1,7 +1,7 @@
 //! Explanations of pending workloads.
 
 use super::*;
-use crate::api::v1beta2::ClusterQueuePreemption;
+use crate::api::v1beta2::{ClusterQueuePreemption, WithinClusterQueuePolicy};
 use crate::quota::{FlavorQuotas, QuotaLimits, ResourceGroup};
 use crate::scheduler::{ClusterQueue, Flavor};
 use jiff::Timestamp;

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 impl SchedulingContext<'_> {
     /// Workloads of the preemptor's own ClusterQueue that its policy allows to evict.
-    pub(in crate::scheduler) fn own_candidates(&self, preemptor: &Preemptor) -> Vec<Arc<ReservingWorkload>> {
+    pub(super) fn own_candidates(&self, preemptor: &Preemptor) -> Vec<Arc<ReservingWorkload>> {
         self.candidates_by(preemptor.queue.policy.own(), preemptor.queue.node, preemptor)
     }
 
     /// Workloads of another ClusterQueue that the preemptor's policy allows to evict.
-    pub(in crate::scheduler) fn cohort_candidates(
+    pub(super) fn cohort_candidates(
         &self,
         queue: NodeId,
         preemptor: &Preemptor,

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `candidates` lists and sorts, `mod.rs` tests the fit and removes unneeded targets.
 
-use super::{Attempt, Preemptor, SchedulingContext, Target};
+use super::{Attempt, EvictionCandidate, Preemptor, SchedulingContext, Target};
 use crate::quota::{FlavorResourceId, NodeId, NodeRef, Usage, UsageLayer};
 use crate::scheduler::decision::PreemptionReason;
 use crate::scheduler::reserving_workloads::ReservingWorkload;
@@ -39,6 +39,25 @@ impl SchedulingContext<'_> {
         }
         let results = attempts.iter().map(|attempt| self.try_candidates(preemptor, &candidates, *attempt));
         results.into_iter().find(|targets| !targets.is_empty()).unwrap_or_default()
+    }
+
+    /// Candidates of other ClusterQueues. In an attempt within nominal quota no request fits that exceeds it, whatever is evicted.
+    pub(super) fn classical_candidates(&self, preemptor: &Preemptor) -> Vec<EvictionCandidate> {
+        let candidates = self.reclaim_candidates(preemptor);
+        let nominal = |fr| self.tree.subtree_quota(preemptor.queue.node, fr);
+        let is_within_nominal = preemptor.usage.iter().all(|(fr, amount)| *amount <= nominal(*fr));
+        let attempts = self.attempts(preemptor, &candidates).iter().copied();
+        let attempts: Vec<Attempt> =
+            attempts.filter(|attempt| *attempt == Attempt::Borrowing || is_within_nominal).collect();
+        let is_eligible = |candidate: &Candidate| {
+            attempts.iter().any(|attempt| self.is_still_eligible(candidate, preemptor, *attempt))
+        };
+        let candidates = candidates.into_iter().map(|candidate| EvictionCandidate {
+            is_eligible: is_eligible(&candidate),
+            reason: candidate.reason,
+            workload: candidate.workload,
+        });
+        candidates.collect()
     }
 
     /// Returns the attempts to find targets, in their order, by the candidates of other ClusterQueues. While its ClusterQueue borrows,

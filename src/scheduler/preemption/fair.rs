@@ -76,7 +76,7 @@ impl SchedulingContext<'_> {
     }
 
     /// Candidates of the ClusterQueues in the same tree that borrow in a flavor-resource that needs preemption.
-    fn borrowing_candidates(&self, preemptor: &Preemptor) -> Vec<Arc<ReservingWorkload>> {
+    pub(super) fn borrowing_candidates(&self, preemptor: &Preemptor) -> Vec<Arc<ReservingWorkload>> {
         let own = preemptor.queue.node;
         if preemptor.queue.policy.reclaim().is_none() || self.tree.parent(own).is_none() {
             return Vec::new();

@@ -71,6 +71,15 @@ pub(super) struct Target {
     pub(super) reason: PreemptionReason,
 }
 
+/// A workload that policies allow a preemptor to evict.
+pub(super) struct EvictionCandidate {
+    pub(super) workload: Arc<ReservingWorkload>,
+    /// Why it would be evicted.
+    pub(super) reason: PreemptionReason,
+    /// Whether an attempt may evict it in which a request of this size could fit.
+    pub(super) is_eligible: bool,
+}
+
 impl Preemptor<'_> {
     /// What decides which workloads it may evict.
     fn rank(&self) -> EvictionRank {
@@ -100,6 +109,22 @@ impl SchedulingContext<'_> {
                 .push(CachedTargets { usage: preemptor.usage.clone(), targets: targets.clone() });
         }
         targets
+    }
+
+    /// Returns the candidates of a preemptor, those of its own ClusterQueue first. Whether the preemptor fits without them is not asked.
+    pub(super) fn candidates(&self, preemptor: &Preemptor) -> Vec<EvictionCandidate> {
+        let eligible =
+            |workload, reason: PreemptionReason| EvictionCandidate { workload, reason, is_eligible: true };
+        let own = self.own_candidates(preemptor).into_iter();
+        let mut all: Vec<EvictionCandidate> =
+            own.map(|workload| eligible(workload, PreemptionReason::InClusterQueue)).collect();
+        if self.settings.fair_sharing.is_some() {
+            let others = self.borrowing_candidates(preemptor).into_iter();
+            all.extend(others.map(|workload| eligible(workload, PreemptionReason::InCohortFairSharing)));
+        } else {
+            all.extend(self.classical_candidates(preemptor));
+        }
+        all
     }
 
     /// Whether the preemptor fits projected usage of its ClusterQueue, and its pods the nodes.

@@ -158,6 +158,11 @@ impl PreemptionPolicy {
         self.borrow
     }
 
+    /// Whether its heads evict workloads of other ClusterQueues only within its nominal quota, or that of cohorts above it.
+    pub fn reclaims_only_nominal(&self) -> bool {
+        self.borrow.is_none() && self.reclaim.is_some_and(|rule| rule.borrowing == Attempt::WithinNominal)
+    }
+
     /// Whether its heads may evict any workload.
     pub fn may_preempt(&self) -> bool {
         self.own.is_some() || self.reclaim.is_some()
