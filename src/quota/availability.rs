@@ -55,6 +55,17 @@ impl NodeUsage {
         lendable.min(self.subtree_quota.to_i128() - self.usage.to_i128()).max(0)
     }
 
+    /// For each node of a path: whether its subtree quota covers an amount that the first node asks for, less what the nodes below it
+    /// keep for themselves. This is what `QuotaTree::request_to_parent` says, node by node.
+    pub fn covered_along(path: &[Self], mut amount: i128) -> Vec<bool> {
+        let covered = path.iter().map(|usage| {
+            let request = request_of(usage.to_quota(), amount, UsageLayer::Current);
+            amount = request.amount;
+            request.covered
+        });
+        covered.collect()
+    }
+
     fn to_quota(self) -> NodeQuota {
         let mut quota = NodeQuota::default();
         quota.subtree_quota = self.subtree_quota.to_i128();
@@ -169,12 +180,9 @@ impl QuotaTree {
         amount: i128,
         layer: UsageLayer,
     ) -> ParentRequest {
-        self.node(node).map_or(ParentRequest { amount, covered: false }, |node| {
-            let quota = node.quota(fr);
-            ParentRequest {
-                amount: (amount - quota.local_quota_available(layer)).max(0),
-                covered: quota.subtree_quota >= quota.usage(layer) + amount,
-            }
+        let node = self.node(node);
+        node.map_or(ParentRequest { amount, covered: false }, |node| {
+            request_of(node.quota(fr), amount, layer)
         })
     }
 
@@ -272,6 +280,13 @@ impl QuotaTree {
             let parent = self.node(*id)?.parent.and_then(|p| self.node(p));
             Some((name, parent.map(|p| &p.name)))
         })
+    }
+}
+
+fn request_of(quota: NodeQuota, amount: i128, layer: UsageLayer) -> ParentRequest {
+    ParentRequest {
+        amount: (amount - quota.local_quota_available(layer)).max(0),
+        covered: quota.subtree_quota >= quota.usage(layer) + amount,
     }
 }
 

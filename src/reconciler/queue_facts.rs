@@ -1,11 +1,12 @@
 //! Publishing: what lists show of the objects of queues.
 
 use super::CoreSettings;
+use super::queues::activity::preemption_of;
 use crate::api::v1beta2::{AdmissionMode, FairSharing, ResourceGroup};
 use crate::cache::Cache;
 use crate::cache::records::{ClusterQueueRecord, CohortRecord, Meta};
 use crate::quota::{FlavorResource, NodeRef, QuotaUnits};
-use crate::scheduler::FairStrategy;
+use crate::scheduler::{FairStrategy, PreemptionPolicy};
 use crate::snapshot::{ClusterQueueFacts, CohortFacts, ObjectFacts, QueueFacts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(super) fn queue_facts(cache: &Cache, settings: &CoreSettings) -> QueueFacts 
     let cluster_queues: BTreeMap<Arc<str>, ClusterQueueFacts> = cache
         .cluster_queues()
         .map(|(name, record)| {
-            let facts = cluster_queue_facts(record);
+            let facts = cluster_queue_facts(record, settings);
             let orders_by_past_usage = facts.orders_by_past_usage && admission_fair_sharing;
             (Arc::clone(name), ClusterQueueFacts { orders_by_past_usage, ..facts })
         })
@@ -46,6 +47,7 @@ pub(super) fn queue_facts(cache: &Cache, settings: &CoreSettings) -> QueueFacts 
             .map(|(name, record)| (Arc::clone(name), object_facts(&record.meta)))
             .collect(),
         units,
+        preempts_within_nominal: settings.engine.gates.preempt_within_nominal,
         fair_sharing: strategies.map(|all| all.iter().map(|one| strategy_name(*one)).collect()),
         requeue_order: settings.requeue_order(),
     }
@@ -55,13 +57,14 @@ fn object_facts(meta: &Meta) -> ObjectFacts {
     ObjectFacts { uid: Arc::clone(&meta.uid), created: meta.created }
 }
 
-fn cluster_queue_facts(record: &ClusterQueueRecord) -> ClusterQueueFacts {
+fn cluster_queue_facts(record: &ClusterQueueRecord, settings: &CoreSettings) -> ClusterQueueFacts {
     let spec = &record.object.spec;
+    let cohort = spec.cohort_name.as_deref();
     let usage_based = |mode| mode == AdmissionMode::UsageBasedAdmissionFairSharing;
     ClusterQueueFacts {
         object: object_facts(&record.meta),
         strategy: spec.queueing_strategy,
-        preemption: spec.preemption.clone().unwrap_or_default(),
+        preemption: PreemptionPolicy::of(&preemption_of(spec), cohort, &settings.engine),
         weight: weight_text(spec.fair_sharing.as_ref()),
         order: record
             .object

@@ -3,9 +3,9 @@
 //! Invariant: it follows from specs and settings alone, so that it is rebuilt only when one of them changes.
 
 use crate::api::ObjectKey;
-use crate::api::v1beta2::{ClusterQueuePreemption, QueueingStrategy};
+use crate::api::v1beta2::QueueingStrategy;
 use crate::quota::{FlavorResource, QuotaUnits};
-use crate::scheduler::RequeueOrder;
+use crate::scheduler::{PreemptionPolicy, RequeueOrder};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub struct QueueFacts {
     pub units: QuotaUnits,
     /// Names of the preemption strategies of fair sharing; absent if it is off.
     pub fair_sharing: Option<Vec<&'static str>>,
+    /// Whether under fair sharing a ClusterQueue within its nominal quota preempts, whatever its share.
+    pub preempts_within_nominal: bool,
     /// Whether LocalQueues are ordered by past usage in some ClusterQueue.
     pub orders_by_past_usage: bool,
     /// What evicted workloads are ordered by in their queue.
@@ -47,8 +49,8 @@ pub struct ClusterQueueFacts {
     pub object: ObjectFacts,
     /// How its heads are taken.
     pub strategy: QueueingStrategy,
-    /// Its preemption policies, as its spec has them.
-    pub preemption: ClusterQueuePreemption,
+    /// Which workloads its heads may evict.
+    pub preemption: PreemptionPolicy,
     /// Its weight as a quantity.
     pub weight: String,
     /// Its flavor-resources in the order of its spec.

@@ -8,6 +8,7 @@ pub mod age;
 mod amounts;
 mod before;
 mod blocker_text;
+mod candidate;
 pub mod findings;
 pub mod flavors;
 pub mod history;

@@ -1,98 +1,58 @@
-//! Which workloads may preempt an admitted one, by the policies of the queues of its tree.
+//! Which workloads may preempt an admitted one, as sentences.
 //!
 //! Invariants: a sentence is there only if a policy allows the preemption now; other ClusterQueues have names only for readers of the
 //! cluster.
 
+use super::candidate::{Candidate, Gain};
 use super::workload_row::Rows;
-use crate::api::v1beta2::{BorrowPolicy, ReclaimPolicy, WithinClusterQueuePolicy};
-use crate::quota::{FlavorResource, NodeRef};
-use std::collections::BTreeSet;
+use crate::quota::FlavorResource;
+use crate::scheduler::VictimPriority;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Most ClusterQueues that are named.
 const NAMED: usize = 3;
 
-/// How a ClusterQueue may take the quota of a workload of another one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Way {
-    /// It takes back its nominal quota, whatever the priority.
-    ReclaimsAny,
-    /// The same, from workloads of lower priority.
-    ReclaimsLower,
-    /// It borrows, and preempts workloads of lower priority for it.
-    Borrows,
-}
-
-/// Returns a sentence without a full stop for each group of workloads that may preempt one of a priority in a ClusterQueue.
+/// Returns a sentence without a full stop for each group of workloads that may preempt one of a priority in a ClusterQueue, which uses
+/// some flavor-resources.
 pub(super) fn preemptible_by(
     rows: Rows<'_>,
     priority: i64,
     (queue, used): (&Arc<str>, &[FlavorResource]),
 ) -> Vec<String> {
-    let mut sentences = Vec::new();
-    let all = &rows.quota.facts.cluster_queues;
-    let own = all.get(queue).and_then(|facts| facts.preemption.within_cluster_queue).unwrap_or_default();
-    match own {
-        WithinClusterQueuePolicy::Never => {}
-        WithinClusterQueuePolicy::LowerPriority => {
-            sentences.push(format!("a workload of ClusterQueue {queue} with a priority above {priority}"));
-        }
-        WithinClusterQueuePolicy::LowerOrNewerEqualPriority => sentences.push(format!(
-            "a workload of ClusterQueue {queue} with a priority above {priority}, or of the same and older"
-        )),
-    }
-    let node = NodeRef::ClusterQueue(Arc::clone(queue));
-    let borrowed: Vec<&FlavorResource> =
-        used.iter().filter(|fr| rows.quota.borrowed(&node, fr) > 0).collect();
-    // Only workloads of queues that borrow are candidates of others.
-    if borrowed.is_empty() {
-        return sentences;
-    }
-    let root = |node: &NodeRef| rows.quota.path(node).and_then(|mut path| path.pop());
-    let tree = root(&node);
-    if tree.is_none() {
-        // In a cycle of cohorts no queue takes anything of another one.
-        return sentences;
-    }
-    let mut others: BTreeSet<(Way, &Arc<str>)> = BTreeSet::new();
-    for (name, facts) in all.iter().filter(|(name, _)| *name != queue) {
-        let other = NodeRef::ClusterQueue(Arc::clone(name));
-        let declares = borrowed.iter().any(|fr| facts.order.contains(fr));
-        if !declares || root(&other) != tree {
-            continue;
-        }
-        match facts.preemption.reclaim_within_cohort.unwrap_or_default() {
-            ReclaimPolicy::Never => continue,
-            ReclaimPolicy::LowerPriority => others.insert((Way::ReclaimsLower, name)),
-            ReclaimPolicy::Any => others.insert((Way::ReclaimsAny, name)),
-        };
-        let borrow = facts.preemption.borrow_within_cohort.as_ref();
-        let threshold = |max: Option<i32>| max.is_none_or(|max| priority <= i64::from(max));
-        if borrow.is_some_and(|borrow| {
-            borrow.policy == Some(BorrowPolicy::LowerPriority) && threshold(borrow.max_priority_threshold)
-        }) {
-            others.insert((Way::Borrows, name));
-        }
-    }
-    for way in [Way::ReclaimsAny, Way::ReclaimsLower, Way::Borrows] {
-        let names: Vec<&str> = others.iter().filter(|(of, _)| *of == way).map(|(_, name)| &***name).collect();
-        if names.is_empty() {
-            continue;
-        }
-        let subject = if rows.access.cluster { named(&names) } else { "another ClusterQueue".to_owned() };
-        sentences.push(match way {
-            Way::ReclaimsAny => format!("a workload of {subject} that reclaims its nominal quota"),
-            Way::ReclaimsLower => format!(
-                "a workload of {subject} with a priority above {priority} that reclaims its nominal quota"
-            ),
-            Way::Borrows => {
-                format!("a workload of {subject} with a priority above {priority}, also to borrow")
+    let Some(candidate) = Candidate::of(rows, priority, (queue, used)) else { return Vec::new() };
+    let own = candidate.within_cluster_queue().map(|of| {
+        let older = if of == VictimPriority::LowerOrNewerEqual { ", or of the same and older" } else { "" };
+        format!("a workload of ClusterQueue {queue} with a priority above {priority}{older}")
+    });
+    let mut sentences: Vec<String> = own.into_iter().collect();
+    let facts = rows.quota.facts;
+    // By the quota and whether it takes a higher priority.
+    let mut others: BTreeMap<(Gain, bool), Vec<&str>> = BTreeMap::new();
+    for (name, of_queue) in facts.cluster_queues.iter().filter(|(name, _)| *name != queue) {
+        if rows.is_active(name) {
+            for (gain, of) in candidate.gains(name, of_queue) {
+                others.entry((gain, of != VictimPriority::Any)).or_default().push(name);
             }
-        });
+        }
     }
-    if rows.quota.facts.fair_sharing.is_some() && !others.is_empty() {
-        sentences
-            .push("under fair sharing, only of a ClusterQueue or cohort with a smaller share".to_owned());
+    let has_others = !others.is_empty();
+    for ((gain, is_above), names) in others {
+        let subject = if rows.access.cluster { named(&names) } else { "another ClusterQueue".to_owned() };
+        let above = if is_above { format!(" with a priority above {priority}") } else { String::new() };
+        let what = match gain {
+            Gain::Nominal => " that reclaims its nominal quota",
+            Gain::OfCohort => " that reclaims quota of its cohort",
+            Gain::Borrowed => ", also to borrow",
+            Gain::Share => "",
+        };
+        sentences.push(format!("a workload of {subject}{above}{what}"));
+    }
+    if facts.fair_sharing.is_some() && has_others {
+        let nominal = if facts.preempts_within_nominal { "to reclaim its nominal quota, or " } else { "" };
+        sentences.push(format!(
+            "under fair sharing, only {nominal}of a ClusterQueue or cohort with a smaller share"
+        ));
     }
     sentences
 }

@@ -50,6 +50,13 @@ impl<'a> PublishedQuota<'a> {
         self.usage(node, fr).borrowed(self.parent(node).is_some()).to_i128()
     }
 
+    /// Returns the flavor-resources in which a node borrows.
+    pub(super) fn borrowing(self, node: &NodeRef) -> BTreeSet<&'a FlavorResource> {
+        let has_parent = self.parent(node).is_some();
+        let borrows = |(_, usage): &(&FlavorResource, &NodeUsage)| usage.borrowed(has_parent) > Amount::ZERO;
+        self.usages(node).into_iter().flatten().filter(borrows).map(|(fr, _)| fr).collect()
+    }
+
     /// Returns the nodes from this one to its root; `None` if its parents form a cycle.
     pub(super) fn path(self, node: &NodeRef) -> Option<Vec<NodeRef>> {
         let (mut path, mut seen) = (vec![node.clone()], BTreeSet::from([node.clone()]));

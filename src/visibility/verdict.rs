@@ -18,7 +18,6 @@ use super::views::{
 use super::workload_row::{Rows, node_text};
 use crate::api::ObjectKey;
 use crate::api::names;
-use crate::api::v1beta2::BorrowPolicy;
 use crate::cache::records::WorkloadRecord;
 use crate::queue::{Blocker, BlockerKind};
 use crate::quota::{FlavorResource, NodeRef};
@@ -299,12 +298,11 @@ impl Asked<'_> {
     /// Says that its ClusterQueue takes back nothing for it, because it would use more than its nominal quota.
     fn reclaim_refused(&self, fr: &FlavorResource, requested: i128) -> Option<String> {
         let (facts, queue) = (self.quota().facts, self.queue.as_str());
-        let borrows = facts.cluster_queues.get(queue)?.preemption.borrow_within_cohort.as_ref();
-        let may_borrow = borrows.is_some_and(|borrow| borrow.policy == Some(BorrowPolicy::LowerPriority));
+        let policy = &facts.cluster_queues.get(queue)?.preemption;
         let usage = self.quota().usage(&self.queue, fr);
         let nominal = usage.limits.nominal.to_i128();
         let over = usage.usage.to_i128().saturating_add(requested).saturating_sub(nominal);
-        if may_borrow || facts.fair_sharing.is_some() || over <= 0 {
+        if !policy.reclaims_only_nominal() || over <= 0 {
             return None;
         }
         let over = amount_view(&facts.units, &self.queue, fr, over).value;

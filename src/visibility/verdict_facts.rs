@@ -10,7 +10,7 @@ use crate::api::reason::ConditionType;
 use crate::api::v1beta2::PodSetAssignment;
 use crate::cache::nodes::placement_of;
 use crate::cache::records::WorkloadRecord;
-use crate::cache::state_index::granted_amount;
+use crate::cache::state_index::{granted, granted_amount};
 use crate::lifecycle::conditions;
 use crate::quota::{FlavorResource, NodeRef};
 use jiff::SignedDuration;
@@ -95,8 +95,8 @@ pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadV
     let left = record.max_execution_seconds.map(|seconds| i64::from(seconds).saturating_sub(past.into()));
     let name: Arc<str> = Arc::from(row.cluster_queue.as_str());
     let queue = NodeRef::ClusterQueue(Arc::clone(&name));
-    let used: Vec<FlavorResource> =
-        row.needs.iter().map(|need| FlavorResource::new(&need.flavor, &need.resource)).collect();
+    let amounts = record.status.admission.iter().flat_map(granted);
+    let used: Vec<FlavorResource> = amounts.filter(|(_, amount)| *amount > 0).map(|(fr, _)| fr).collect();
     let sets = record.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
     let borrows = row.needs.iter().any(|need| {
         let fr = FlavorResource::new(&need.flavor, &need.resource);
@@ -115,6 +115,11 @@ pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadV
             .zip(left)
             .and_then(|(at, left)| at.checked_add(SignedDuration::from_secs(left)).ok()),
         borrows: borrows && rows.access.sees_sums(),
-        preemptible_by: preemptible_by(rows, row.priority, (&name, &used)),
+        // One that is deactivated is evicted already.
+        preemptible_by: if record.active {
+            preemptible_by(rows, row.priority, (&name, &used))
+        } else {
+            Vec::new()
+        },
     }
 }

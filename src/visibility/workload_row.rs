@@ -71,6 +71,11 @@ impl<'a> Rows<'a> {
         Self { snapshot, access, quota: PublishedQuota::of(snapshot) }
     }
 
+    /// Returns whether a ClusterQueue admits workloads.
+    pub(super) fn is_active(self, cluster_queue: &str) -> bool {
+        !self.snapshot.queues.inactive.contains_key(cluster_queue)
+    }
+
     /// Returns the ClusterQueue in which a Workload holds quota, or else that of its LocalQueue; empty without one.
     pub(super) fn cluster_queue(self, record: &WorkloadRecord) -> Arc<str> {
         let admission = record.status.admission.as_ref();

@@ -344,28 +344,93 @@ fn heads_have_places_by_share() {
         [place("lower"), place("owner"), place("cq"), place("idle")],
         [Some(1), Some(2), Some(3), None]
     );
-    let verdict = |access: &Access| {
-        let question = VerdictQuestion {
-            access: access.clone(),
-            workload: WorkloadName::parse("a", "ns"),
-            before: None,
-            queue: None,
-            priority: None,
-        };
-        let found = sluice::visibility::verdict::verdict(&snapshot, &question, None).unwrap();
-        found.admission.unwrap().preemptible_by
-    };
     assert_eq!(
-        verdict(&everything),
+        preemptible_by(&snapshot, &everything, "a"),
         [
-            "a workload of ClusterQueue owner that reclaims its nominal quota",
-            "a workload of ClusterQueue lower with a priority above 7 that reclaims its nominal quota",
-            "under fair sharing, only of a ClusterQueue or cohort with a smaller share",
+            "a workload of ClusterQueue owner",
+            "a workload of ClusterQueue lower with a priority above 7",
+            "under fair sharing, only to reclaim its nominal quota, or of a ClusterQueue or cohort with a smaller share",
         ]
     );
-    let tenant = verdict(&Access::to_namespace("ns", TenantDetail::Sums));
-    assert_eq!(tenant[0], "a workload of another ClusterQueue that reclaims its nominal quota");
+    let tenant = preemptible_by(&snapshot, &Access::to_namespace("ns", TenantDetail::Sums), "a");
+    assert_eq!(tenant[0], "a workload of another ClusterQueue");
     assert!(!tenant.concat().contains("owner") && !tenant.concat().contains("lower with"), "{tenant:?}");
+}
+
+/// Returns what the verdict on a workload says of its preemptors.
+fn preemptible_by(snapshot: &Snapshot, access: &Access, name: &str) -> Vec<String> {
+    let question = VerdictQuestion {
+        access: access.clone(),
+        workload: WorkloadName::parse(name, "ns"),
+        before: None,
+        queue: None,
+        priority: None,
+    };
+    let found = sluice::visibility::verdict::verdict(snapshot, &question, None).unwrap();
+    found.admission.unwrap().preemptible_by
+}
+
+/// Without fair sharing a sentence says for which quota a ClusterQueue preempts; one that can have none of it by preemption has no
+/// sentence.
+#[test]
+fn preemptors_are_named_with_their_quota() {
+    let mut core = core();
+    core.put(Kind::ResourceFlavor, json!({"metadata": {"name": "g"}, "spec": {}}));
+    let groups = |flavor: &str, cpu: &str| json!([{"coveredResources": ["cpu"], "flavors": [{"name": flavor, "resources": [{"name": "cpu", "nominalQuota": cpu}]}]}]);
+    let cohort = json!({"metadata": {"name": "unit"}, "spec": {"parentName": "team", "resourceGroups": groups("f", "3")}});
+    core.put(Kind::Cohort, cohort);
+    let any = json!({"reclaimWithinCohort": "Any"});
+    let borrows = |most: i32| json!({"reclaimWithinCohort": "LowerPriority", "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": most}});
+    let within = json!({"withinClusterQueue": "LowerOrNewerEqualPriority"});
+    for (name, cohort, groups, preemption) in [
+        ("cq", "team", groups("f", "2"), &within),
+        ("guest", "team", groups("f", "0"), &any),
+        ("deep", "unit", groups("f", "0"), &any),
+        ("elsewhere", "org", groups("g", "4"), &any),
+        ("low", "team", groups("f", "0"), &borrows(6)),
+        ("lower", "team", groups("f", "0"), &borrows(7)),
+        ("owner", "team", groups("f", "1"), &any),
+        ("other", "team", groups("f", "1"), &borrows(0)),
+        ("stopped", "team", groups("f", "1"), &any),
+    ] {
+        let stop = if name == "stopped" { "Hold" } else { "None" };
+        core.put(
+            Kind::ClusterQueue,
+            json!({"metadata": {"name": name}, "spec": {"namespaceSelector": {}, "cohortName": cohort, "stopPolicy": stop,
+            "preemption": preemption, "resourceGroups": groups}}),
+        );
+    }
+    for name in ["a", "b", "c", "d"] {
+        let reserved =
+            [condition("QuotaReserved", "True", "QuotaReserved"), condition("Admitted", "True", "Admitted")];
+        put_job_and_workload(&mut core, ("ns", name, "lq"), (1, 7), &template(), &reserved);
+    }
+    core.advance_seconds(120);
+    assert_eq!(
+        preemptible_by(&core.state.snapshot(), &Access::everything(), "a"),
+        [
+            "a workload of ClusterQueue cq with a priority above 7, or of the same and older",
+            "a workload of ClusterQueue owner that reclaims its nominal quota",
+            "a workload of ClusterQueue other with a priority above 7 that reclaims its nominal quota",
+            "a workload of ClusterQueue deep that reclaims quota of its cohort",
+            "a workload of ClusterQueue lower with a priority above 7, also to borrow",
+        ]
+    );
+    // One that is deactivated is evicted in any case.
+    core.put(
+        Kind::Workload,
+        json!({
+            "metadata": {"name": "ends", "namespace": "ns"},
+            "spec": {"active": false, "queueName": "lq", "priority": 0, "podSets": [
+                {"name": "main", "count": 1, "template": template()}]},
+            "status": {
+                "conditions": [condition("QuotaReserved", "True", "QuotaReserved")],
+                "admission": {"clusterQueue": "cq", "podSetAssignments": [
+                    {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}]},
+            },
+        }),
+    );
+    assert_eq!(preemptible_by(&core.state.snapshot(), &Access::everything(), "ends"), [""; 0]);
 }
 
 fn template() -> Value {

@@ -7,7 +7,7 @@ use crate::api::ObjectKey;
 use crate::api::names;
 use crate::api::names::{MULTIKUEUE_CONTROLLER, PROVISIONING_REQUEST_CONTROLLER};
 use crate::api::v1beta2::{
-    self, AdmissionMode, ClusterQueuePreemption, FairSharing, ReclaimPolicy, StopPolicy,
+    self, AdmissionMode, ClusterQueuePreemption, ClusterQueueSpec, FairSharing, ReclaimPolicy, StopPolicy,
 };
 use crate::cache::kinds::to_resource_groups;
 use crate::cache::records::{ClusterQueueRecord, Meta};
@@ -41,6 +41,14 @@ impl QueueState {
     }
 }
 
+/// Returns the preemption policies of a spec: none, where no API server has set their defaults.
+pub(in crate::reconciler) fn preemption_of(spec: &ClusterQueueSpec) -> ClusterQueuePreemption {
+    spec.preemption.clone().unwrap_or_else(|| ClusterQueuePreemption {
+        reclaim_within_cohort: Some(ReclaimPolicy::Never),
+        ..ClusterQueuePreemption::default()
+    })
+}
+
 fn to_scheduler_queue(record: &ClusterQueueRecord, checks: AdmissionChecks<'_>) -> ClusterQueue {
     let spec = &record.object.spec;
     let delayed = delayed_topology(&record.object, checks.cache);
@@ -50,10 +58,7 @@ fn to_scheduler_queue(record: &ClusterQueueRecord, checks: AdmissionChecks<'_>) 
         groups: to_resource_groups(record.object.quota_groups()),
         namespace_selector: spec.namespace_selector.clone(),
         fungibility: spec.flavor_fungibility.clone().unwrap_or_default(),
-        preemption: spec.preemption.clone().unwrap_or_else(|| ClusterQueuePreemption {
-            reclaim_within_cohort: Some(ReclaimPolicy::Never),
-            ..ClusterQueuePreemption::default()
-        }),
+        preemption: preemption_of(spec),
         inactive: inactive_reason(record, checks),
         weight: spec.fair_sharing.as_ref().and_then(FairSharing::number),
         orders_by_past_usage: spec

@@ -4,7 +4,6 @@
 
 use super::{Audit, Said, finding, number, verb, word};
 use crate::api::ObjectKey;
-use crate::api::v1beta2::ReclaimPolicy;
 use crate::quota::{FlavorResource, NodeRef};
 use crate::resources::Amount;
 use crate::visibility::views::{Check, Finding};
@@ -47,8 +46,7 @@ impl Audit<'_> {
 
     fn reclaims(&self, name: &Arc<str>) -> bool {
         let facts = self.quota.facts.cluster_queues.get(name);
-        let policy = facts.and_then(|facts| facts.preemption.reclaim_within_cohort);
-        policy.unwrap_or_default() != ReclaimPolicy::Never
+        facts.is_some_and(|facts| facts.preemption.reclaim().is_some())
     }
 
     fn lends(&self, name: &Arc<str>, fr: &FlavorResource) -> bool {

@@ -3,8 +3,8 @@
 use super::{Audit, Said, finding, word};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
-use crate::api::v1beta2::ReclaimPolicy;
 use crate::quota::{FlavorResource, NodeRef};
+use crate::scheduler::VictimPriority;
 use crate::visibility::views::{Check, Finding, WorkloadState};
 use crate::visibility::workload_row::{Rows, reason_of, state_of};
 use jiff::SignedDuration;
@@ -18,12 +18,11 @@ impl Audit<'_> {
     pub(super) fn starved(&self, found: &mut Vec<Finding>) {
         let borrowers = self.borrowers();
         for (name, facts) in &self.quota.facts.cluster_queues {
-            let policy = facts.preemption.reclaim_within_cohort.unwrap_or_default();
             // With any other policy the engine reclaims, or says what keeps it from that.
-            let prevents = match policy {
-                ReclaimPolicy::Never => "preemption.reclaimWithinCohort is Never",
-                ReclaimPolicy::LowerPriority => "preemption.reclaimWithinCohort is LowerPriority",
-                ReclaimPolicy::Any => continue,
+            let prevents = match facts.preemption.reclaim().map(|rule| rule.priority) {
+                None => "preemption.reclaimWithinCohort is Never",
+                Some(VictimPriority::Any) => continue,
+                Some(_) => "preemption.reclaimWithinCohort is LowerPriority",
             };
             let Some((key, since)) = self.waiting_head(name) else { continue };
             let Some(record) = self.snapshot.workloads.get(&key) else { continue };
