@@ -37,6 +37,7 @@ mod obstacles;
 mod owner_chains;
 mod owner_chains_model;
 mod pending_order;
+mod preemptors;
 mod priority_boost;
 mod queue_churn;
 mod queueing;
