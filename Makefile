@@ -2,6 +2,10 @@
 CARGO ?= cargo
 # Without --package, the features of dependencies are those of the whole workspace: each is built once for all targets.
 E2E = $(CARGO) run --quiet --locked --bin sluice-e2e --
+# Builds the control plane with Go, and at the same time what the command after it builds. Alone it is compiled in seconds.
+BESIDE_GO = $(CARGO) run --quiet --locked --package sluice-controlplane --
+# What `demo` and `up` run, and nothing else.
+BUILD_SHOWN = $(BESIDE_GO) $(CARGO) build --locked --bin sluice --bin sluice-e2e
 E2E_TEST = $(CARGO) test --locked --test e2e --
 UNIT_TARGETS = --lib --bins --test it
 # The last tests of `make unit`, so that it ends with the number of recordings that were not compared.
@@ -21,9 +25,11 @@ tools:
 	@command -v cc >/dev/null || { echo "cc is missing: a C compiler, such as gcc 12" >&2; exit 1; }
 
 demo: tools ## show the main job on a real control plane, check it, leave nothing behind
+	@$(BUILD_SHOWN)
 	@$(E2E) demo
 
 up: tools ## start the same cluster and leave it running; prints how to point kubectl at it
+	@$(BUILD_SHOWN)
 	@$(E2E) up
 
 down: ## stop it
@@ -34,7 +40,7 @@ unit: tools ## unit, law and contract tests; no control plane; its last line say
 	$(CARGO) test --locked $(LAST_UNIT_TARGET)
 
 test: tools ## unit, and the core of the end-to-end tests on a real control plane
-	$(CARGO) test --locked --no-run $(UNIT_TARGETS) $(LAST_UNIT_TARGET) --test e2e
+	@$(BESIDE_GO) $(CARGO) test --locked --no-run $(UNIT_TARGETS) $(LAST_UNIT_TARGET) --test e2e
 	$(MAKE) unit
 	$(E2E_TEST) --tier core
 

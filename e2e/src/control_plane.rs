@@ -10,10 +10,11 @@ use crate::kubeconfig::{self, Credentials};
 use crate::paths;
 use crate::process::{Process, ProcessGuard, ProcessIdentity, free_ports};
 use crate::rights;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use kube::Client;
 use seed::Seed;
 use serde_json::json;
+use sluice_controlplane::CONTROL_PLANE;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -80,9 +81,7 @@ impl ControlPlane {
         let wanted: &[&str] = match extent {
             Extent::Api => &["etcd", "kube-apiserver", "kubectl"],
             Extent::Owners => &["etcd", "kube-apiserver", "kubectl", "kube-controller-manager"],
-            Extent::Full => {
-                &["etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok"]
-            }
+            Extent::Full => &CONTROL_PLANE,
         };
         let binaries = Binaries::ensure(wanted)?;
         if folder.exists() {
@@ -430,11 +429,9 @@ impl ControlPlane {
     /// Returns an error if the API server has another version than the one that was selected: cases would pass on the
     /// wrong one.
     async fn check_version(&self) -> Result<()> {
-        let found = self.kubernetes_version().await?;
-        match self.binaries.kubernetes_version()? {
-            Some(expected) if expected != found => bail!("the API server is {found}, not {expected}"),
-            _ => Ok(()),
-        }
+        let (found, expected) = (self.kubernetes_version().await?, self.binaries.kubernetes_version()?);
+        ensure!(found == expected, "the API server is {found}, not {expected}");
+        Ok(())
     }
 
     async fn wait_for_api(&self) -> Result<()> {
