@@ -137,3 +137,139 @@ impl Question {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modules::modules;
+    use std::fs;
+
+    /// A folder that is removed on drop.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = paths::target().join("tmp").join(format!("assets-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        /// Adds a program that runs these lines of shell. Another process writes it, because a file that a thread of this one has open
+        /// cannot be run.
+        fn program(&self, name: &str, lines: &str) -> PathBuf {
+            let path = self.0.join(name);
+            let write = r#"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod +x "$0""#;
+            let status = Command::new("sh").args(["-c", write]).arg(&path).arg(lines).status();
+            assert!(status.unwrap().success());
+            path
+        }
+
+        fn check(&self, wanted: &[(&str, &str)]) -> Result<()> {
+            let wanted: Vec<(&str, String)> =
+                wanted.iter().map(|(name, version)| (*name, (*version).to_owned())).collect();
+            Assets { folder: Some(self.0.clone()) }.check(&wanted)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn programs_of_the_pinned_versions_are_taken() {
+        let folder = Folder::new("right");
+        folder.program("etcd", "echo 'etcd Version: 3.7.3'; echo 'Git SHA: 1'");
+        folder.program("kube-apiserver", r#"[ "$*" = --version ] && echo Kubernetes v1.36.3"#);
+        let kubectl =
+            r#"[ "$*" = 'version --client' ] && echo Client Version: v1.36.3; echo Kustomize Version: v5"#;
+        folder.program("kubectl", kubectl);
+        folder.program("kwok", "echo 'kwok version v0.7.0 go1.26.8 (linux/amd64)'; echo warning >&2");
+        let kubernetes = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
+        let mut wanted = vec![("etcd", "v3.7.3"), ("kwok", "v0.7.0")];
+        wanted.extend(kubernetes.map(|name| (name, "v1.36.3")));
+        folder.check(&wanted).unwrap();
+        let assets = Assets { folder: Some(folder.0.clone()) };
+        assert_eq!(assets.path("etcd"), Some(folder.0.join("etcd")));
+        assert_eq!(assets.path("kube-scheduler"), None);
+    }
+
+    #[test]
+    fn each_wrong_program_is_named_with_both_versions() {
+        let folder = Folder::new("wrong");
+        let etcd = folder.program("etcd", "echo etcd Version: 3.5.0");
+        let server = folder.program("kube-apiserver", "echo Kubernetes v1.36.30");
+        let scheduler = folder.program("kube-scheduler", "echo kube-scheduler: bad flag; exit 1");
+        let kubectl = folder.program("kubectl", "echo Client Version: v1.36.3-vendor.1");
+        let manager = folder.0.join("kube-controller-manager");
+        std::os::unix::fs::symlink("/no/such/program", &manager).unwrap();
+        fs::write(folder.0.join("kwok"), "not a program").unwrap();
+        let kubernetes = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
+        let mut wanted = vec![("etcd", "v3.7.3"), ("kwok", "v0.7.0")];
+        wanted.extend(kubernetes.map(|name| (name, "v1.36.3")));
+        let text = folder.check(&wanted).unwrap_err().to_string();
+        for (path, words) in [
+            (etcd, "is 3.5.0, v3.7.3 is needed"),
+            (server, "is v1.36.30, v1.36.3 is needed"),
+            (manager, "cannot be run: No such file"),
+            (scheduler, r#"answers "kube-scheduler: bad flag" and not "Kubernetes v1.36.3""#),
+            (kubectl, "is v1.36.3-vendor.1, v1.36.3 is needed"),
+            (folder.0.join("kwok"), "cannot be run: Permission denied"),
+        ] {
+            assert!(text.contains(&format!("{}: {words}", path.display())), "{words}\n{text}");
+        }
+        assert!(text.contains("KUBEBUILDER_ASSETS"), "{text}");
+        // A program that was replaced is asked again.
+        folder.program("etcd", "echo etcd Version: 3.7.3");
+        folder.check(&[("etcd", "v3.7.3")]).unwrap();
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_refused() {
+        let folder = Folder::new("endless");
+        let path = folder.program("kwok", "echo kwok version v0.7.0; sleep 60");
+        let question = QUESTIONS.iter().find(|question| question.program == "kwok").unwrap();
+        let begun = Instant::now();
+        let error = question.ask_for(&path, Duration::from_secs(1)).unwrap_err();
+        assert_eq!(error.to_string(), "does not answer `--version` within 1 s");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn other_programs_are_not_taken() {
+        let folder = Folder::new("others");
+        folder.program("helm", "echo v4.0.0");
+        assert_eq!(Assets { folder: Some(folder.0.clone()) }.path("helm"), None);
+    }
+
+    #[test]
+    fn built_programs_say_what_they_are_asked_for() {
+        for module in modules(None).unwrap() {
+            for question in QUESTIONS.iter().filter(|question| module.builds(question.program)) {
+                let path = module.output().join(question.program);
+                let stamp = fs::read_to_string(path.with_extension("stamp")).unwrap_or_default();
+                if !path.is_file() || stamp != module.stamp().unwrap() {
+                    println!("skipped: {} is not built", question.program);
+                    continue;
+                }
+                let answer = question.ask(&path).unwrap();
+                question.judge(&answer, &module.version().unwrap()).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn readme_shows_each_program_and_its_pinned_version() {
+        let readme = fs::read_to_string(paths::root().join("README.md")).unwrap();
+        for module in modules(None).unwrap() {
+            for question in QUESTIONS.iter().filter(|question| module.builds(question.program)) {
+                let version = module.version().unwrap();
+                let row = readme.lines().find(|line| {
+                    line.starts_with('|') && line.contains(question.program) && line.contains(&version)
+                });
+                assert!(row.is_some_and(|row| row.contains("https://")), "{} {version}", question.program);
+            }
+        }
+    }
+}

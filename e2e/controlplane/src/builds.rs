@@ -170,3 +170,53 @@ fn line_of_cargo(line: &str) -> Line<'_> {
         _ => Line::Shown,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    /// A build that would take a minute.
+    fn long(builds: &Builds) -> Result<()> {
+        let reading = Reading { name: "long".to_owned(), unit: "steps", line: |_| Line::Quiet };
+        builds.follow(Command::new("sleep").arg("60"), &reading)
+    }
+
+    #[test]
+    fn first_failure_interrupts_the_other_build() {
+        let begun = Instant::now();
+        let error =
+            Builds::default().both(long, |builds| builds.cargo(&words("false --locked"))).unwrap_err();
+        assert!(format!("{error:#}").contains("false --locked: failed"), "{error:#}");
+        let error = Builds::default().both(|_| bail!("no compiler"), long).unwrap_err();
+        assert_eq!(format!("{error:#}"), "no compiler");
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn error_has_the_last_lines_of_the_build() {
+        let script = "for n in $(seq 30); do echo line $n >&2; done; exit 3";
+        let reading = Reading { name: "failing".to_owned(), unit: "steps", line: |_| Line::Quiet };
+        let error = Builds::default().follow(Command::new("sh").args(["-c", script]), &reading).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("line 30") && text.contains("line 11") && !text.contains("line 10"), "{text}");
+    }
+
+    #[test]
+    fn a_program_that_is_missing_is_named() {
+        let error = Builds::default().cargo(&words("/no/such/cargo build")).unwrap_err();
+        assert!(format!("{error:#}").contains("cannot run /no/such/cargo"), "{error:#}");
+    }
+
+    #[test]
+    fn warnings_and_errors_of_cargo_are_shown() {
+        assert_eq!(line_of_cargo("   Compiling kube v5.0.0"), Line::Step("kube"));
+        assert_eq!(line_of_cargo("  Downloaded kube v5.0.0"), Line::Quiet);
+        for line in ["error[E0308]: mismatched types", "warning: unused", "   --> src/lib.rs:1:1", ""] {
+            assert_eq!(line_of_cargo(line), Line::Shown, "{line}");
+        }
+    }
+}

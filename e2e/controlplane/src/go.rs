@@ -69,3 +69,18 @@ fn line_of_go(line: &str) -> Line<'_> {
     let is_package = !line.is_empty() && !line.contains([' ', '\t', ':']);
     if is_package { Line::Step(line) } else { Line::Quiet }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_told_from_messages() {
+        assert_eq!(line_of_go("k8s.io/api/core/v1"), Line::Step("k8s.io/api/core/v1"));
+        for line in
+            ["go: downloading k8s.io/api v0.36.3", "# k8s.io/api/core/v1", "types.go:1:2: undefined: x", ""]
+        {
+            assert_eq!(line_of_go(line), Line::Quiet, "{line}");
+        }
+    }
+}

@@ -189,3 +189,26 @@ impl GoModule {
         Ok(format!("{}\n{}", self.link_flags()?, self.go_mod()?))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selected_version_has_its_own_module_and_folder() {
+        let kubernetes = |wanted| modules(wanted).map(|mut all| all.swap_remove(0));
+        let default = kubernetes(None).unwrap();
+        let minor = default.minor_version().unwrap();
+        assert_eq!(kubernetes(Some(&minor)).unwrap().output(), default.output());
+        for wanted in ["1.33", "1.37"] {
+            let module = kubernetes(Some(wanted)).unwrap();
+            assert!(module.version().unwrap().starts_with(&format!("v{wanted}.")), "{wanted}");
+            assert!(module.output() != default.output(), "{wanted}");
+        }
+        let error = kubernetes(Some("1.2")).err().unwrap().to_string();
+        assert!(
+            error.contains("1.2 has no module") && error.ends_with(&format!("1.33, {minor}, 1.37")),
+            "{error}"
+        );
+    }
+}
