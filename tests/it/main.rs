@@ -79,6 +79,7 @@ mod obstacles_beside_pods;
 mod outlived_runs;
 mod own_events;
 mod owner_chains;
+mod pages;
 mod passed_chains;
 mod past_usage_of_leaders;
 mod pending_lists;

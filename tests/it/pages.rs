@@ -1,0 +1,103 @@
+//! The pages as readers meet them: COMPATIBILITY.md lists differences alone, in rows that are read at a glance, and links between
+//! pages lead somewhere.
+
+use crate::manifests::root;
+use regex::Regex;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Maximum number of characters of a row of COMPATIBILITY.md; docs/jobs.md and other pages have what does not fit.
+const ROW: usize = 250;
+/// Folders whose pages are read: the root, and those of the documentation.
+const FOLDERS: [&str; 2] = ["", "docs"];
+
+/// Returns the rows of tables in a page.
+fn rows(page: &str) -> impl Iterator<Item = &str> {
+    page.lines().filter(|line| line.starts_with('|'))
+}
+
+/// Returns the last column of a row, without a page that it refers to.
+fn answer(row: &str) -> &str {
+    let cells = row.trim_end_matches('|');
+    let last = cells.rsplit_once('|').map_or(cells, |(_, last)| last).trim();
+    last.split(['(', ':']).next().unwrap_or_default().trim()
+}
+
+/// Returns the anchors of a page: its headings as GitHub writes them in addresses.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let headings = page.lines().filter_map(|line| line.strip_prefix('#'));
+    let is_kept = |letter: &char| letter.is_alphanumeric() || ['-', '_', ' '].contains(letter);
+    let anchor = |heading: &str| -> String {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        text.chars().filter(is_kept).map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// Returns the pages of the project.
+fn pages() -> Vec<PathBuf> {
+    let entries = FOLDERS.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let mut pages: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    pages.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    pages.sort();
+    pages
+}
+
+/// Returns what is wrong with a link of a page: no such file, or no such heading in it.
+fn broken(page: &Path, link: &str) -> Option<String> {
+    let (file, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
+    let target = if file.is_empty() { page.to_owned() } else { page.parent().unwrap().join(file) };
+    if !target.exists() {
+        return Some(format!("{}: {link}: no such file", page.display()));
+    }
+    let is_page = target.extension().is_some_and(|extension| extension == "md");
+    let anchor = anchor.filter(|_| is_page)?;
+    let is_found = anchors(&fs::read_to_string(&target).unwrap()).contains(anchor);
+    (!is_found).then(|| format!("{}: {link}: no such heading", page.display()))
+}
+
+#[test]
+fn differences_are_short_and_differ() {
+    let page = fs::read_to_string(root().join("COMPATIBILITY.md")).unwrap();
+    assert!(rows(&page).count() > 150, "the tables were not found");
+    let long: Vec<String> = rows(&page)
+        .map(|row| (row.chars().count(), row))
+        .filter(|(length, _)| *length > ROW)
+        .map(|(length, row)| format!("{length} characters: {row}"))
+        .collect();
+    assert!(long.is_empty(), "at most {ROW}; the rest belongs to docs/jobs.md:\n{}", long.join("\n"));
+    let same: Vec<&str> = rows(&page).filter(|row| answer(row) == "the same").collect();
+    assert!(same.is_empty(), "no differences; they belong to docs/troubleshoot.md:\n{}", same.join("\n"));
+}
+
+#[test]
+fn answers_of_rows_are_read() {
+    assert_eq!(answer("| a slice | keeps its finalizer | the same |"), "the same");
+    assert_eq!(answer("| a field | removed | the same: it has no place |"), "the same");
+    assert_eq!(answer("| a Job | waits | the same ([more](docs/jobs.md#owner)) |"), "the same");
+    assert_eq!(answer("| a Job | waits | the same, and an event says so |"), "the same, and an event says so");
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let link = Regex::new(r"\]\(([^)\s]+)\)").unwrap();
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        let links = link.captures_iter(&text).map(|found| found.get(1).unwrap().as_str());
+        for link in links.filter(|link| !link.contains("://")) {
+            count += 1;
+            wrong.extend(broken(&page, link));
+        }
+    }
+    assert!(count > 150, "{count} links found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn anchors_are_those_of_headings() {
+    let page = "# Jobs, and `quota`\n\n## Not ready: what then?\ntext\n";
+    let expected = ["jobs-and-quota", "not-ready-what-then"].map(str::to_owned);
+    assert_eq!(anchors(page), BTreeSet::from(expected));
+}
