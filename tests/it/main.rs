@@ -21,6 +21,7 @@ mod changed_roles;
 mod charged_usage;
 mod chart;
 mod client_certificates;
+mod commits;
 mod configure;
 mod core_fixture;
 mod core_gates;
