@@ -1,7 +1,8 @@
 //! Sluice: an admission gate and quota scheduler for Kubernetes batch workloads that speaks Kueue's API.
 //!
 //! Modules are listed in the order of their dependencies: each may use only the modules above it. The modules up to
-//! `dashboard` are pure: no clock, environment, network or task. `kube`, `server` and `cli` are the shell that performs I/O.
+//! `dashboard` are pure: no clock, environment, network or task. `record`, `kube`, `server` and `cli` are the shell, which performs
+//! I/O.
 
 pub mod resources;
 
