@@ -104,3 +104,21 @@ fn invariants_cite_tests_that_exist() {
     }
     assert_eq!(numbers, (1..=26).collect::<Vec<_>>());
 }
+
+/// A model that asks the code which it judges would agree with any rule.
+#[test]
+fn independent_models_exist_and_are_independent() {
+    let text = fs::read_to_string(root().join("INVARIANTS.md")).unwrap();
+    let (_, section) = text.split_once("## Independent models").expect("INVARIANTS.md lists models");
+    let name = Regex::new("`(laws::[a-z_:]+|topology)`").unwrap();
+    let cited: Vec<&str> = name.captures_iter(section).map(|found| found.get(1).unwrap().as_str()).collect();
+    assert!(cited.len() > 20, "{cited:?}");
+    for cited in cited {
+        let Some((source, function)) = source_of(cited, false) else { panic!("no test module for {cited}") };
+        assert!(function.is_none(), "{cited} is no module");
+        if cited.ends_with("model") {
+            let asks = ["Engine", "QuotaTree"].iter().find(|judged| source.contains(**judged));
+            assert!(asks.is_none(), "{cited} asks {asks:?}, which it judges");
+        }
+    }
+}
