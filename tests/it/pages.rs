@@ -1,5 +1,5 @@
-//! The pages as readers meet them: COMPATIBILITY.md lists differences alone, in rows that are read at a glance, and links between
-//! pages lead somewhere.
+//! The pages as readers meet them: COMPATIBILITY.md lists differences alone, in rows that are read at a glance, links between pages
+//! lead somewhere, and files that are named exist.
 
 use crate::manifests::root;
 use regex::Regex;
@@ -11,6 +11,10 @@ use std::path::{Path, PathBuf};
 const ROW: usize = 250;
 /// Folders whose pages are read: the root, and those of the documentation.
 const FOLDERS: [&str; 2] = ["", "docs"];
+/// Pages that say in which files something is.
+const MAPS: [&str; 4] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/decisions.md", "docs/develop.md"];
+/// Folders without sources.
+const BUILT: [&str; 4] = [".git", "dist", "e2e/run", "target"];
 
 /// Returns the rows of tables in a page.
 fn rows(page: &str) -> impl Iterator<Item = &str> {
@@ -76,7 +80,7 @@ fn answers_of_rows_are_read() {
     assert_eq!(answer("| a slice | keeps its finalizer | the same |"), "the same");
     assert_eq!(answer("| a field | removed | the same: it has no place |"), "the same");
     assert_eq!(answer("| a Job | waits | the same ([more](docs/jobs.md#owner)) |"), "the same");
-    assert_eq!(answer("| a Job | waits | the same, and an event says so |"), "the same, and an event says so");
+    assert_eq!(answer("| a Job | waits | the same, with an event |"), "the same, with an event");
 }
 
 #[test]
@@ -100,4 +104,39 @@ fn anchors_are_those_of_headings() {
     let page = "# Jobs, and `quota`\n\n## Not ready: what then?\ntext\n";
     let expected = ["jobs-and-quota", "not-ready-what-then"].map(str::to_owned);
     assert_eq!(anchors(page), BTreeSet::from(expected));
+}
+
+/// Adds the paths of all files below a folder.
+fn files(folder: &Path, found: &mut Vec<String>) {
+    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if BUILT.iter().any(|built| path.ends_with(built)) {
+            continue;
+        }
+        if path.is_dir() {
+            files(&path, found);
+        } else {
+            found.push(path.to_string_lossy().into_owned());
+        }
+    }
+}
+
+/// A path may be relative to a folder that the page names before.
+#[test]
+fn files_that_pages_name_exist() {
+    let mut all = Vec::new();
+    files(root(), &mut all);
+    let name = Regex::new(r"`([A-Za-z0-9_./-]+\.(?:rs|md|yaml|json|py|toml))`").unwrap();
+    let (mut missing, mut count) = (Vec::new(), 0);
+    for page in MAPS {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        for named in name.captures_iter(&text).map(|found| found.get(1).unwrap().as_str()) {
+            let end = format!("/{}", named.trim_start_matches("../"));
+            count += 1;
+            if !all.iter().any(|file| file.ends_with(&end)) {
+                missing.push(format!("{page}: {named}"));
+            }
+        }
+    }
+    assert!(count > 120, "{count} files are named");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
