@@ -10,11 +10,11 @@ use jiff::Timestamp;
 use tokio::runtime::Runtime;
 
 use super::manager::ManagerContext;
+use super::parts::run_until;
 use super::process_metrics::{self, ProcessState};
 use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
 use super::threads::Threads;
-use super::workers::run_until;
 use super::{dashboard, debug, visibility};
 use crate::admission::{self, ReviewContext};
 use crate::kube::lease_follower::LeaseFollower;

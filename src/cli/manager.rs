@@ -20,7 +20,7 @@ use super::recording::{self, Recording};
 use super::settings::{self, ManagerSettings};
 use super::supervise::{SupervisedTasks, shutdown_signal};
 use super::threads::Threads;
-use super::{listeners, logs, workers};
+use super::{listeners, logs, parts};
 use crate::kube::certificates::ServingCertificate;
 use crate::kube::client::Clients;
 use crate::kube::heartbeat::{Heartbeat, Heartbeats};
@@ -205,9 +205,9 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
             signal = shutdown_signal() => return signal.map(|signal| tracing::info!(signal, "stopped")),
         }
     }
-    let mut workers = workers::start(settings, &shared, threads, ends, state)?;
+    let mut parts = parts::start(settings, &shared, threads, ends, state)?;
     let asked = tokio::select! {
-        error = workers.join_next() => Err(error),
+        error = parts.join_next() => Err(error),
         error = servers.join_next() => Err(error),
         signal = shutdown_signal() => signal,
     };
@@ -217,20 +217,20 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
         Ok(signal) => signal,
         Err(error) => {
             // Wait only for the release of the lease.
-            workers.shutdown(Duration::from_secs(1)).await;
+            parts.shutdown(Duration::from_secs(1)).await;
             return Err(error);
         }
     };
     tracing::info!(signal = asked, "stopping");
-    stop(settings, &serve, (servers, workers)).await;
+    stop(settings, &serve, (servers, parts)).await;
     Ok(())
 }
 
-/// Serves for the shutdown delay, then ends listeners and workers.
+/// Serves for the shutdown delay, then ends listeners and background parts.
 async fn stop(
     settings: &ManagerSettings,
     serve: &watch::Sender<bool>,
-    (servers, workers): (SupervisedTasks, SupervisedTasks),
+    (servers, parts): (SupervisedTasks, SupervisedTasks),
 ) {
     let args = &settings.args;
     let began = tokio::time::Instant::now();
@@ -238,7 +238,7 @@ async fn stop(
     tokio::time::sleep(args.shutdown_delay.min(time_left())).await;
     serve.send_replace(true);
     servers.shutdown(time_left()).await;
-    workers.shutdown(time_left().min(Duration::from_secs(5))).await;
+    parts.shutdown(time_left().min(Duration::from_secs(5))).await;
     tracing::info!("stopped");
 }
 

@@ -31,6 +31,7 @@ mod logs;
 mod manager;
 mod migrate;
 mod names;
+mod parts;
 mod people;
 mod process_metrics;
 mod queue_dump;
@@ -43,7 +44,6 @@ mod supervise;
 mod threads;
 mod visibility;
 mod webhook_configurations;
-mod workers;
 mod zap;
 
 use std::ffi::OsString;

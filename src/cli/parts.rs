@@ -43,7 +43,7 @@ pub(super) fn start(
     ends: ChannelEnds,
     state: Reconciler,
 ) -> anyhow::Result<SupervisedTasks> {
-    let (mut workers, api) = (SupervisedTasks::default(), &threads.api);
+    let (mut parts, api) = (SupervisedTasks::default(), &threads.api);
     let (deltas, received) = ends.deltas;
     let passing = settings.core().passing_kinds();
     for kind in state.kinds().iter().copied() {
@@ -54,17 +54,17 @@ pub(super) fn start(
             shared.watch_statuses.clone(),
             deltas.clone(),
         );
-        workers.start(api, "watch", run_until(shared.stop.acting.clone(), watch));
+        parts.start(api, "watch", run_until(shared.stop.acting.clone(), watch));
     }
     let under_load = Arc::new(AtomicBool::new(false));
     let executor = executor(settings, shared, Arc::clone(&under_load), deltas);
     let tasks = ends.tasks.1;
-    workers.start(api, "executor", async move {
+    parts.start(api, "executor", async move {
         executor.run(tasks).await;
         Ok(())
     });
     let emitter = event_task(settings, shared, under_load);
-    workers.start(api, "events", emit_events(emitter, ends.events.1, shared.stop.acting.clone()));
+    parts.start(api, "events", emit_events(emitter, ends.events.1, shared.stop.acting.clone()));
     let certificates = certificates::CertificateTask {
         client: shared.clients.watch.clone(),
         caller: shared.clients.call.clone(),
@@ -73,7 +73,7 @@ pub(super) fn start(
         serving: Arc::clone(&shared.serving),
         clock: Arc::clone(&shared.clients.clock),
     };
-    workers.start(api, "certificates", run_until(shared.stop.serving.clone(), certificates.run()));
+    parts.start(api, "certificates", run_until(shared.stop.serving.clone(), certificates.run()));
     let election = settings.lease()?;
     let permission_checks = rbac_check::run_permission_checks(permission_check(
         settings,
@@ -81,8 +81,8 @@ pub(super) fn start(
         state.kinds(),
         election.as_ref(),
     ));
-    workers.start(api, "access", run_until(shared.stop.serving.clone(), permission_checks));
-    workers.start(
+    parts.start(api, "access", run_until(shared.stop.serving.clone(), permission_checks));
+    parts.start(
         api,
         "beat",
         run_until(shared.stop.serving.clone(), run_heartbeat(shared.heartbeats.api.clone())),
@@ -93,26 +93,26 @@ pub(super) fn start(
         sends_ownership = Some(sender);
         let handover = settings.stall_limit();
         let lead = leadership::lead(election, handover, shared, ends.leading, ownership);
-        workers.start(&threads.lease, "lease", lead);
+        parts.start(&threads.lease, "lease", lead);
     } else {
         // The sender is kept, because the core ends with it.
         let idle = leadership::never_lead(shared.stop.acting.clone(), ends.leading);
-        workers.start(&threads.lease, "lease", idle);
+        parts.start(&threads.lease, "lease", idle);
     }
-    workers.start(&threads.lease, "watchdog", watchdog(settings, shared));
-    start_config_checks(&mut workers, settings, shared, sends_ownership, api);
+    parts.start(&threads.lease, "watchdog", watchdog(settings, shared));
+    start_config_checks(&mut parts, settings, shared, sends_ownership, api);
     let reloads = reload::run(settings, shared);
-    workers.start(api, "configuration", run_until(shared.stop.serving.clone(), reloads));
-    start_telling(&mut workers, settings, shared, api);
+    parts.start(api, "configuration", run_until(shared.stop.serving.clone(), reloads));
+    start_telling(&mut parts, settings, shared, api);
     let dumps = queue_dump::run(shared.core.queries.clone());
-    workers.start(api, "queue dump", try_run_until(shared.stop.serving.clone(), dumps));
+    parts.start(api, "queue dump", try_run_until(shared.stop.serving.clone(), dumps));
     let watch_statuses = shared.watch_statuses.clone();
     let listed =
         config_checks::enforce_sync_timeout(settings.sync_timeout(), shared.synced.clone(), move || {
             watch_statuses.unsynced()
         });
-    workers.start(api, "first lists", try_run_until(shared.stop.acting.clone(), listed));
-    let recorder = start_recording(&mut workers, shared, api)?;
+    parts.start(api, "first lists", try_run_until(shared.stop.acting.clone(), listed));
+    let recorder = start_recording(&mut parts, shared, api)?;
     let core = Core {
         state,
         deltas: received,
@@ -131,39 +131,39 @@ pub(super) fn start(
         role: shared.leadership.role,
     };
     let end = core.start().context("core")?;
-    workers.start(api, "core", core_exited(end));
-    Ok(workers)
+    parts.start(api, "core", core_exited(end));
+    Ok(parts)
 }
 
 /// Starts to tell the leader since when this replica records.
 fn start_telling(
-    workers: &mut SupervisedTasks,
+    parts: &mut SupervisedTasks,
     settings: &ManagerSettings,
     shared: &ManagerContext,
     api: &Runtime,
 ) {
     if let Some(address) = settings.leader_address().filter(|_| settings.args.component.reconciles()) {
         let told = visibility::history(settings, shared).tell(address);
-        workers.start(api, "history", run_until(shared.stop.acting.clone(), told));
+        parts.start(api, "history", run_until(shared.stop.acting.clone(), told));
     }
 }
 
 /// Starts what commits to the durable record, if this process keeps it. Returns where the core sends what it observes.
 fn start_recording(
-    workers: &mut SupervisedTasks,
+    parts: &mut SupervisedTasks,
     shared: &ManagerContext,
     api: &Runtime,
 ) -> anyhow::Result<Option<std::sync::mpsc::Sender<Vec<Entry>>>> {
     let Some(recording) = shared.core.recording.get() else { return Ok(None) };
     let (entries, end) = Arc::clone(recording).start(shared.watch_statuses.clone()).context("record")?;
     // Awaited at the end: it commits what the core observed last.
-    workers.start(api, "record", recording::ended(end));
+    parts.start(api, "record", recording::ended(end));
     Ok(Some(entries))
 }
 
 /// Starts the checks of what the cluster must have for the configuration and for this version.
 fn start_config_checks(
-    workers: &mut SupervisedTasks,
+    parts: &mut SupervisedTasks,
     settings: &ManagerSettings,
     shared: &ManagerContext,
     ownership: Option<watch::Sender<leadership::Ownership>>,
@@ -176,15 +176,14 @@ fn start_config_checks(
         Arc::clone(&shared.configuration_gaps),
         ownership,
     );
-    workers.start(api, "webhook configurations", run_until(shared.stop.serving.clone(), configurations));
+    parts.start(api, "webhook configurations", run_until(shared.stop.serving.clone(), configurations));
     let definitions = config_checks::check_definitions(
         shared.clients.call.clone().with_rate(None),
         Arc::clone(&shared.configuration_gaps),
     );
-    workers.start(api, "definitions", run_until(shared.stop.serving.clone(), definitions));
+    parts.start(api, "definitions", run_until(shared.stop.serving.clone(), definitions));
 }
 
-/// Creates the task that writes events.
 /// Sends events until the process stops.
 async fn emit_events(
     emitter: events::EventTask,
@@ -196,6 +195,7 @@ async fn emit_events(
     Ok(())
 }
 
+/// Creates the task that writes events.
 fn event_task(
     settings: &ManagerSettings,
     shared: &ManagerContext,
