@@ -17,7 +17,7 @@ use crate::process::ProcessGuard;
 use anyhow::{Context as _, Result};
 use kube::api::ListParams;
 use network::PodNetwork;
-use pod::{PodWorker, remove_when_deleted};
+use pod::{PodRunner, remove_when_deleted};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -152,11 +152,11 @@ fn failed_call(error: &anyhow::Error) -> Option<&kube::Error> {
 }
 
 async fn run(context: Arc<NodeContext>) {
-    let mut workers = JoinSet::new();
+    let mut runners = JoinSet::new();
     let mut known: BTreeMap<String, watch::Sender<Option<Value>>> = BTreeMap::new();
     loop {
         tokio::time::sleep(SYNC_INTERVAL).await;
-        while workers.try_join_next().is_some() {}
+        while runners.try_join_next().is_some() {}
         let params = ListParams::default().fields(&format!("spec.nodeName={}", context.settings.node));
         // The API server may be restarting; pods are looked at again.
         let Ok(pods) = context.objects.api(Kind::POD, "").list(&params).await else { continue };
@@ -177,9 +177,9 @@ async fn run(context: Arc<NodeContext>) {
             let (sender, mut updates) = watch::channel(Some(pod.clone()));
             known.insert(uid, sender);
             let context = Arc::clone(&context);
-            workers.spawn(async move {
+            runners.spawn(async move {
                 let name = text(&pod, "/metadata/name").to_owned();
-                if let Err(error) = PodWorker::run(&context, pod, &mut updates).await {
+                if let Err(error) = PodRunner::run(&context, pod, &mut updates).await {
                     context.report(&name, &error);
                     // Otherwise its namespace would never end.
                     if let Err(error) = remove_when_deleted(&context, updates).await {

@@ -22,7 +22,7 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 const VOLUME_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Runs one pod.
-pub(super) struct PodWorker<'a> {
+pub(super) struct PodRunner<'a> {
     context: &'a NodeContext,
     pod: Value,
     folder: PathBuf,
@@ -39,29 +39,29 @@ pub(super) struct PodWorker<'a> {
     written: Option<(bool, u32)>,
 }
 
-impl<'a> PodWorker<'a> {
+impl<'a> PodRunner<'a> {
     /// Runs the pod until it is deleted.
     pub(super) async fn run(
         context: &'a NodeContext,
         pod: Value,
         updates: &mut watch::Receiver<Option<Value>>,
     ) -> Result<()> {
-        let mut worker = Self::new(context, pod).await?;
+        let mut runner = Self::new(context, pod).await?;
         let (mut generation, mut written) = (*context.token_generation.borrow(), Instant::now());
         loop {
             match &*updates.borrow_and_update() {
                 None => return Ok(()),
                 Some(pod) if pod["metadata"]["deletionTimestamp"].is_string() => {
-                    worker.pod = pod.clone();
+                    runner.pod = pod.clone();
                     break;
                 }
                 Some(_) => {}
             }
             let newest = *context.token_generation.borrow();
             // A program may wait for the Secret that it has written.
-            let waits = !worker.readiness.passing && written.elapsed() > VOLUME_INTERVAL;
+            let waits = !runner.readiness.passing && written.elapsed() > VOLUME_INTERVAL;
             if newest != generation || waits {
-                match worker.write_volumes().await {
+                match runner.write_volumes().await {
                     Ok(()) => generation = newest,
                     // The old ones are there, and are written again later; an installation that is removed loses its account first.
                     Err(error) if is_outage(&error) || is_missing(&error) => {}
@@ -69,10 +69,10 @@ impl<'a> PodWorker<'a> {
                 }
                 written = Instant::now();
             }
-            worker.step().await?;
+            runner.step().await?;
             tokio::time::sleep(SYNC_INTERVAL).await;
         }
-        worker.terminate().await
+        runner.terminate().await
     }
 
     async fn new(context: &'a NodeContext, pod: Value) -> Result<Self> {
@@ -91,7 +91,7 @@ impl<'a> PodWorker<'a> {
         let folder = context.settings.folder.join(text(&pod, "/metadata/name"));
         fs::create_dir_all(&folder)?;
         let network = context.network.add_pod()?;
-        let mut worker = Self {
+        let mut runner = Self {
             context,
             pod,
             folder,
@@ -105,12 +105,12 @@ impl<'a> PodWorker<'a> {
             started: jiff::Timestamp::now(),
             written: None,
         };
-        while let Err(error) = worker.write_volumes().await {
+        while let Err(error) = runner.write_volumes().await {
             ensure!(is_outage(&error), "{error:#}");
             tokio::time::sleep(VOLUME_INTERVAL).await;
         }
-        worker.start()?;
-        Ok(worker)
+        runner.start()?;
+        Ok(runner)
     }
 
     async fn write_volumes(&mut self) -> Result<()> {
