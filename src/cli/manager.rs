@@ -27,6 +27,7 @@ use crate::kube::heartbeat::{Heartbeat, Heartbeats};
 use crate::kube::lease::{Fence, LeaseHolder};
 use crate::kube::rbac_check::MissingPermissions;
 use crate::kube::refused_writes::RefusedWrites;
+use crate::kube::server_clock::ServerClock;
 use crate::kube::task_queue::Task;
 use crate::kube::watch_status::WatchStatuses;
 use crate::metrics::ConfigurationGaps;
@@ -95,6 +96,25 @@ pub(super) struct CoreLink {
     pub(super) recording: Arc<OnceLock<Arc<Recording>>>,
 }
 
+impl CoreLink {
+    fn new(
+        deltas: &mpsc::Sender<Delta>,
+        queries: mpsc::Sender<CoreQuery>,
+        first: Snapshot,
+        clock: Arc<ServerClock>,
+    ) -> Self {
+        Self {
+            deltas: deltas.downgrade(),
+            audits: Arc::new(AuditCache::new(Arc::new(OwnCore(queries.clone())))),
+            queries,
+            published: Arc::new(ArcSwap::from_pointee(first)),
+            recent: Arc::new(RecentDecisions::new(std::time::Instant::now())),
+            history: Arc::new(HistoryShared::new(clock)),
+            recording: Arc::default(),
+        }
+    }
+}
+
 /// Which replica leads.
 pub(super) struct Leadership {
     pub(super) leading: watch::Receiver<Option<i32>>,
@@ -113,7 +133,15 @@ pub(super) struct PartHeartbeats {
     pub(super) all: Heartbeats,
 }
 
+impl PartHeartbeats {
+    fn new(fence: &Fence) -> Self {
+        let (core, api) = (fence.heartbeat("core"), fence.heartbeat("api"));
+        Self { all: Heartbeats::new([core.clone(), api.clone()]), core, api }
+    }
+}
+
 /// What this process lacks permission for.
+#[derive(Default)]
 pub(super) struct Permissions {
     pub(super) missing: Arc<MissingPermissions>,
     /// Notified when a call was refused as forbidden.
@@ -139,64 +167,17 @@ pub(super) struct ChannelEnds {
 }
 
 async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel) -> anyhow::Result<()> {
-    let kubeconfig = settings.args.kubeconfig.as_deref();
+    let args = &settings.args;
     let renewals = threads.lease.handle();
+    let kubeconfig = args.kubeconfig.as_deref();
     let clients = Clients::connect(kubeconfig, settings.timeouts(), settings.rate(), renewals).await?;
     let (act, stop_acting) = watch::channel(false);
     let (serve, stop_serving) = watch::channel(false);
-    let (synced_sender, synced) = watch::channel(false);
-    let (leading_sender, leading) = watch::channel(None);
-    let component = settings.args.component;
-    // A process that never leads is a follower, whatever the configuration says of elections.
-    let elects = settings.configuration.leader_election.leader_elect || !component.reconciles();
+    let stop_signals = StopSignals { acting: stop_acting, serving: stop_serving };
     let core = settings.core();
-    let kinds = component.kinds(&core);
-    let mut state = Reconciler::watching(core, kinds.clone());
-    let fence = Fence::default();
-    let deltas = mpsc::channel(DELTA_CHANNEL_CAPACITY);
-    let (queries, received_queries) = mpsc::channel(core_queries::CAPACITY);
-    let (core, api) = (fence.heartbeat("core"), fence.heartbeat("api"));
-    let clock = Arc::clone(&clients.clock);
-    let shared = ManagerContext {
-        clients,
-        fence,
-        heartbeats: PartHeartbeats { all: Heartbeats::new([core.clone(), api.clone()]), core, api },
-        watch_statuses: WatchStatuses::new(&kinds),
-        serving: Arc::new(ServingCertificate::default()),
-        permissions: Permissions {
-            missing: Arc::new(MissingPermissions::default()),
-            recheck: Arc::new(Notify::new()),
-        },
-        refused_writes: Arc::default(),
-        core: CoreLink {
-            deltas: deltas.0.downgrade(),
-            audits: Arc::new(AuditCache::new(Arc::new(OwnCore(queries.clone())))),
-            queries,
-            published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
-            recent: Arc::new(RecentDecisions::new(std::time::Instant::now())),
-            history: Arc::new(HistoryShared::new(Arc::clone(&clock))),
-            recording: Arc::default(),
-        },
-        counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
-        configuration_gaps: Arc::new(ConfigurationGaps::with_unknown_gates(settings.unknown_gates.clone())),
-        listed_frameworks: Arc::new(ListedFrameworks::new(settings.core().needed_frameworks())),
-        synced,
-        leadership: Leadership {
-            leading,
-            role: if elects { Role::Leader } else { Role::Standalone },
-            holder: Arc::default(),
-        },
-        log_level: Arc::new(log_level),
-        stop: StopSignals { acting: stop_acting, serving: stop_serving },
-    };
-    let ends = ChannelEnds {
-        deltas,
-        queries: received_queries,
-        tasks: mpsc::unbounded_channel(),
-        events: mpsc::unbounded_channel(),
-        synced: synced_sender,
-        leading: leading_sender,
-    };
+    let kinds = args.component.kinds(&core);
+    let mut state = Reconciler::watching(core, kinds);
+    let (shared, ends) = link_parts(settings, clients, &state, log_level, stop_signals);
     let mut servers = listeners::start(settings, &shared, threads).await?;
     if let Some(file) = &settings.args.record.history_record {
         tokio::select! {
@@ -224,6 +205,54 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
     tracing::info!(signal = asked, "stopping");
     stop(settings, &serve, (servers, parts)).await;
     Ok(())
+}
+
+/// Creates what the parts share, and the ends of their channels.
+fn link_parts(
+    settings: &ManagerSettings,
+    clients: Clients,
+    state: &Reconciler,
+    log_level: LogLevel,
+    stop: StopSignals,
+) -> (ManagerContext, ChannelEnds) {
+    let (synced_sender, synced) = watch::channel(false);
+    let (leading_sender, leading) = watch::channel(None);
+    let deltas = mpsc::channel(DELTA_CHANNEL_CAPACITY);
+    let (queries, received_queries) = mpsc::channel(core_queries::CAPACITY);
+    let reconciles = settings.args.component.reconciles();
+    // A process that never leads is a follower, whatever the configuration says of elections.
+    let elects = settings.configuration.leader_election.leader_elect || !reconciles;
+    let fence = Fence::default();
+    let shared = ManagerContext {
+        heartbeats: PartHeartbeats::new(&fence),
+        fence,
+        watch_statuses: WatchStatuses::new(state.kinds()),
+        serving: Arc::new(ServingCertificate::default()),
+        permissions: Permissions::default(),
+        refused_writes: Arc::default(),
+        core: CoreLink::new(&deltas.0, queries, state.snapshot(), Arc::clone(&clients.clock)),
+        clients,
+        counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
+        configuration_gaps: Arc::new(ConfigurationGaps::with_unknown_gates(settings.unknown_gates.clone())),
+        listed_frameworks: Arc::new(ListedFrameworks::new(settings.core().needed_frameworks())),
+        synced,
+        leadership: Leadership {
+            leading,
+            role: if elects { Role::Leader } else { Role::Standalone },
+            holder: Arc::default(),
+        },
+        log_level: Arc::new(log_level),
+        stop,
+    };
+    let ends = ChannelEnds {
+        deltas,
+        queries: received_queries,
+        tasks: mpsc::unbounded_channel(),
+        events: mpsc::unbounded_channel(),
+        synced: synced_sender,
+        leading: leading_sender,
+    };
+    (shared, ends)
 }
 
 /// Serves for the shutdown delay, then ends listeners and background parts.

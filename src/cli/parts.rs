@@ -5,7 +5,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::config_checks;
@@ -27,6 +26,7 @@ use crate::kube::executor::{Executor, OnCall, RefusalLog};
 use crate::kube::heartbeat::{Heartbeat, wait_for_stall};
 use crate::kube::lease::LeaseSettings;
 use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements, WriteRequirements};
+use crate::kube::task_queue::Task;
 use crate::kube::watch::{WatchSettings, run_watch};
 use crate::kube::{certificates, events, rbac_check};
 use crate::reconciler::{Delta, Event, Reconciler, Write, WriteOutcome};
@@ -36,6 +36,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
 /// Rate limit of access reviews.
 const ACCESS_REVIEW_RATE: Rate = Rate { per_second: 5.0, burst: 100.0 };
 
+/// Starts all background parts. The first error or end of one ends the process.
 pub(super) fn start(
     settings: &ManagerSettings,
     shared: &ManagerContext,
@@ -43,76 +44,21 @@ pub(super) fn start(
     ends: ChannelEnds,
     state: Reconciler,
 ) -> anyhow::Result<SupervisedTasks> {
-    let (mut parts, api) = (SupervisedTasks::default(), &threads.api);
+    let mut starter = Starter { settings, shared, threads, parts: SupervisedTasks::default() };
     let (deltas, received) = ends.deltas;
-    let passing = settings.core().passing_kinds();
-    for kind in state.kinds().iter().copied() {
-        let watch = run_watch(
-            shared.clients.watch.clone(),
-            kind,
-            WatchSettings { metadata_only: passing.contains(&kind), ..settings.watch() },
-            shared.watch_statuses.clone(),
-            deltas.clone(),
-        );
-        parts.start(api, "watch", run_until(shared.stop.acting.clone(), watch));
-    }
-    let under_load = Arc::new(AtomicBool::new(false));
-    let executor = executor(settings, shared, Arc::clone(&under_load), deltas);
-    let tasks = ends.tasks.1;
-    parts.start(api, "executor", async move {
-        executor.run(tasks).await;
-        Ok(())
-    });
-    let emitter = event_task(settings, shared, under_load);
-    parts.start(api, "events", emit_events(emitter, ends.events.1, shared.stop.acting.clone()));
-    let certificates = certificates::CertificateTask {
-        client: shared.clients.watch.clone(),
-        caller: shared.clients.call.clone(),
-        settings: settings.certificates(),
-        watch: settings.watch(),
-        serving: Arc::clone(&shared.serving),
-        clock: Arc::clone(&shared.clients.clock),
-    };
-    parts.start(api, "certificates", run_until(shared.stop.serving.clone(), certificates.run()));
+    starter.start_watches(state.kinds(), &deltas);
+    starter.start_writers(deltas, ends.tasks.1, ends.events.1);
+    starter.start_certificates();
     let election = settings.lease()?;
-    let permission_checks = rbac_check::run_permission_checks(permission_check(
-        settings,
-        shared,
-        state.kinds(),
-        election.as_ref(),
-    ));
-    parts.start(api, "access", run_until(shared.stop.serving.clone(), permission_checks));
-    parts.start(
-        api,
-        "beat",
-        run_until(shared.stop.serving.clone(), run_heartbeat(shared.heartbeats.api.clone())),
-    );
-    let mut sends_ownership = None;
-    if settings.args.component.reconciles() {
-        let (sender, ownership) = watch::channel(None);
-        sends_ownership = Some(sender);
-        let handover = settings.stall_limit();
-        let lead = leadership::lead(election, handover, shared, ends.leading, ownership);
-        parts.start(&threads.lease, "lease", lead);
-    } else {
-        // The sender is kept, because the core ends with it.
-        let idle = leadership::never_lead(shared.stop.acting.clone(), ends.leading);
-        parts.start(&threads.lease, "lease", idle);
-    }
-    parts.start(&threads.lease, "watchdog", watchdog(settings, shared));
-    start_config_checks(&mut parts, settings, shared, sends_ownership, api);
-    let reloads = reload::run(settings, shared);
-    parts.start(api, "configuration", run_until(shared.stop.serving.clone(), reloads));
-    start_telling(&mut parts, settings, shared, api);
-    let dumps = queue_dump::run(shared.core.queries.clone());
-    parts.start(api, "queue dump", try_run_until(shared.stop.serving.clone(), dumps));
-    let watch_statuses = shared.watch_statuses.clone();
-    let listed =
-        config_checks::enforce_sync_timeout(settings.sync_timeout(), shared.synced.clone(), move || {
-            watch_statuses.unsynced()
-        });
-    parts.start(api, "first lists", try_run_until(shared.stop.acting.clone(), listed));
-    let recorder = start_recording(&mut parts, shared, api)?;
+    starter.start_permission_checks(state.kinds(), election.as_ref());
+    starter.start_serving("beat", run_heartbeat(shared.heartbeats.api.clone()));
+    let ownership = starter.start_lease(election, ends.leading);
+    starter.start_config_checks(ownership);
+    starter.start_serving("configuration", reload::run(settings, shared));
+    starter.start_history_reports();
+    starter.start_queue_dumps();
+    starter.start_sync_timeout();
+    let recorder = starter.start_recording()?;
     let core = Core {
         state,
         deltas: received,
@@ -130,58 +76,164 @@ pub(super) fn start(
         clock: Arc::clone(&shared.clients.clock),
         role: shared.leadership.role,
     };
-    let end = core.start().context("core")?;
-    parts.start(api, "core", core_exited(end));
-    Ok(parts)
+    starter.start_core(core)?;
+    Ok(starter.parts)
 }
 
-/// Starts to tell the leader since when this replica records.
-fn start_telling(
-    parts: &mut SupervisedTasks,
-    settings: &ManagerSettings,
-    shared: &ManagerContext,
-    api: &Runtime,
-) {
-    if let Some(address) = settings.leader_address().filter(|_| settings.args.component.reconciles()) {
-        let told = visibility::history(settings, shared).tell(address);
-        parts.start(api, "history", run_until(shared.stop.acting.clone(), told));
+/// The parts started so far, and what others are started with.
+struct Starter<'a> {
+    settings: &'a ManagerSettings,
+    shared: &'a ManagerContext,
+    threads: &'a Threads,
+    parts: SupervisedTasks,
+}
+
+impl Starter<'_> {
+    /// Starts a part on the threads that call the API server. It ends when the process no longer acts.
+    fn start_acting(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.shared.stop.acting.clone();
+        self.parts.start(&self.threads.api, name, run_until(stop, task));
     }
-}
 
-/// Starts what commits to the durable record, if this process keeps it. Returns where the core sends what it observes.
-fn start_recording(
-    parts: &mut SupervisedTasks,
-    shared: &ManagerContext,
-    api: &Runtime,
-) -> anyhow::Result<Option<std::sync::mpsc::Sender<Vec<Entry>>>> {
-    let Some(recording) = shared.core.recording.get() else { return Ok(None) };
-    let (entries, end) = Arc::clone(recording).start(shared.watch_statuses.clone()).context("record")?;
-    // Awaited at the end: it commits what the core observed last.
-    parts.start(api, "record", recording::ended(end));
-    Ok(Some(entries))
-}
+    /// Starts a part on the threads that call the API server. It ends when the process no longer serves.
+    fn start_serving(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.shared.stop.serving.clone();
+        self.parts.start(&self.threads.api, name, run_until(stop, task));
+    }
 
-/// Starts the checks of what the cluster must have for the configuration and for this version.
-fn start_config_checks(
-    parts: &mut SupervisedTasks,
-    settings: &ManagerSettings,
-    shared: &ManagerContext,
-    ownership: Option<watch::Sender<leadership::Ownership>>,
-    api: &Runtime,
-) {
-    let configurations = webhook_configurations::watch(
-        settings,
-        shared.clients.watch.clone(),
-        Arc::clone(&shared.listed_frameworks),
-        Arc::clone(&shared.configuration_gaps),
-        ownership,
-    );
-    parts.start(api, "webhook configurations", run_until(shared.stop.serving.clone(), configurations));
-    let definitions = config_checks::check_definitions(
-        shared.clients.call.clone().with_rate(None),
-        Arc::clone(&shared.configuration_gaps),
-    );
-    parts.start(api, "definitions", run_until(shared.stop.serving.clone(), definitions));
+    /// Starts a watch of each kind.
+    fn start_watches(&mut self, kinds: &[Kind], deltas: &mpsc::Sender<Delta>) {
+        let passing = self.settings.core().passing_kinds();
+        for kind in kinds.iter().copied() {
+            let watch = run_watch(
+                self.shared.clients.watch.clone(),
+                kind,
+                WatchSettings { metadata_only: passing.contains(&kind), ..self.settings.watch() },
+                self.shared.watch_statuses.clone(),
+                deltas.clone(),
+            );
+            self.start_acting("watch", watch);
+        }
+    }
+
+    /// Starts the executor, which ends with the channel of tasks, and the task that writes events.
+    fn start_writers(
+        &mut self,
+        deltas: mpsc::Sender<Delta>,
+        tasks: mpsc::UnboundedReceiver<Task>,
+        events: mpsc::UnboundedReceiver<Event>,
+    ) {
+        let (settings, shared, api) = (self.settings, self.shared, &self.threads.api);
+        let under_load = Arc::new(AtomicBool::new(false));
+        let executor = executor(settings, shared, Arc::clone(&under_load), deltas);
+        self.parts.start(api, "executor", async move {
+            executor.run(tasks).await;
+            Ok(())
+        });
+        let emitter = event_task(settings, shared, under_load);
+        self.parts.start(api, "events", emit_events(emitter, events, shared.stop.acting.clone()));
+    }
+
+    fn start_certificates(&mut self) {
+        let (settings, shared) = (self.settings, self.shared);
+        let certificates = certificates::CertificateTask {
+            client: shared.clients.watch.clone(),
+            caller: shared.clients.call.clone(),
+            settings: settings.certificates(),
+            watch: settings.watch(),
+            serving: Arc::clone(&shared.serving),
+            clock: Arc::clone(&shared.clients.clock),
+        };
+        self.start_serving("certificates", certificates.run());
+    }
+
+    fn start_permission_checks(&mut self, kinds: &[Kind], lease: Option<&LeaseSettings>) {
+        let check = permission_check(self.settings, self.shared, kinds, lease);
+        self.start_serving("access", rbac_check::run_permission_checks(check));
+    }
+
+    /// Starts the election, if this process may lead, and the watchdog. Returns where the election receives which webhook
+    /// configurations belong to another manager.
+    fn start_lease(
+        &mut self,
+        election: Option<LeaseSettings>,
+        leading: watch::Sender<Option<i32>>,
+    ) -> Option<watch::Sender<leadership::Ownership>> {
+        let (settings, shared, threads) = (self.settings, self.shared, &self.threads.lease);
+        let mut sends_ownership = None;
+        if settings.args.component.reconciles() {
+            let (sender, ownership) = watch::channel(None);
+            sends_ownership = Some(sender);
+            let handover = settings.stall_limit();
+            let lead = leadership::lead(election, handover, shared, leading, ownership);
+            self.parts.start(threads, "lease", lead);
+        } else {
+            // The sender is kept, because the core ends with it.
+            let idle = leadership::never_lead(shared.stop.acting.clone(), leading);
+            self.parts.start(threads, "lease", idle);
+        }
+        self.parts.start(threads, "watchdog", watchdog(settings, shared));
+        sends_ownership
+    }
+
+    /// Starts the checks of what the cluster must have for the configuration and for this version.
+    fn start_config_checks(&mut self, ownership: Option<watch::Sender<leadership::Ownership>>) {
+        let (settings, shared) = (self.settings, self.shared);
+        let configurations = webhook_configurations::watch(
+            settings,
+            shared.clients.watch.clone(),
+            Arc::clone(&shared.listed_frameworks),
+            Arc::clone(&shared.configuration_gaps),
+            ownership,
+        );
+        self.start_serving("webhook configurations", configurations);
+        let definitions = config_checks::check_definitions(
+            shared.clients.call.clone().with_rate(None),
+            Arc::clone(&shared.configuration_gaps),
+        );
+        self.start_serving("definitions", definitions);
+    }
+
+    /// Starts to report to the leader since when this replica records.
+    fn start_history_reports(&mut self) {
+        let (settings, shared) = (self.settings, self.shared);
+        if let Some(address) = settings.leader_address().filter(|_| settings.args.component.reconciles()) {
+            self.start_acting("history", visibility::history(settings, shared).tell(address));
+        }
+    }
+
+    fn start_queue_dumps(&mut self) {
+        let dumps = queue_dump::run(self.shared.core.queries.clone());
+        let stop = self.shared.stop.serving.clone();
+        self.parts.start(&self.threads.api, "queue dump", try_run_until(stop, dumps));
+    }
+
+    /// Starts what ends the process if the first lists take longer than configured.
+    fn start_sync_timeout(&mut self) {
+        let shared = self.shared;
+        let watch_statuses = shared.watch_statuses.clone();
+        let unsynced = move || watch_statuses.unsynced();
+        let limit = self.settings.sync_timeout();
+        let listed = config_checks::enforce_sync_timeout(limit, shared.synced.clone(), unsynced);
+        let stop = shared.stop.acting.clone();
+        self.parts.start(&self.threads.api, "first lists", try_run_until(stop, listed));
+    }
+
+    /// Starts what commits to the durable record, if this process keeps it. Returns where the core sends what it observes.
+    fn start_recording(&mut self) -> anyhow::Result<Option<std::sync::mpsc::Sender<Vec<Entry>>>> {
+        let shared = self.shared;
+        let Some(recording) = shared.core.recording.get() else { return Ok(None) };
+        let (entries, end) = Arc::clone(recording).start(shared.watch_statuses.clone()).context("record")?;
+        // Awaited at the end: it commits what the core observed last.
+        self.parts.start(&self.threads.api, "record", recording::ended(end));
+        Ok(Some(entries))
+    }
+
+    fn start_core(&mut self, core: Core) -> anyhow::Result<()> {
+        let end = core.start().context("core")?;
+        self.parts.start(&self.threads.api, "core", core_exited(end));
+        Ok(())
+    }
 }
 
 /// Sends events until the process stops.
