@@ -5,21 +5,23 @@
 //! and the last-applied annotation are removed from all objects.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::kube::api::DynamicObject;
 use ::kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use ::kube::runtime::watcher::{self, Event, watcher};
 use ::kube::{Api, Client};
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::SendError};
 use tokio::time::Instant;
 
 use super::object::Object;
 use super::partial_objects::{Partial, PartialKind, PartialNode, PartialPod};
-use super::watch_status::WatchStatuses;
+use super::watch_status::{WatchHealth, WatchStatuses};
 use super::workload::PartialWorkload;
 use crate::api::ObjectKey;
 use crate::cache::{ApiResourceInfo, Kind};
@@ -77,24 +79,26 @@ pub async fn run_watch(
     deltas: mpsc::Sender<Delta>,
 ) {
     let client = statuses.with_activity_tracking(client, kind);
+    let (resource, health) = (kind.resource(), statuses.health(kind));
+    let dynamic = api_resource(&resource);
+    let report = Reporter { kind, resource, health, deltas };
     match kind {
         _ if settings.metadata_only => {
-            let api: Api<PartialObjectMeta<DynamicObject>> =
-                Api::all_with(client, &api_resource(&kind.resource()));
-            run_typed_watch(api, kind, settings, statuses, deltas).await;
+            let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &dynamic);
+            TypedWatch::new(api, settings, report).run().await;
         }
         Kind::Node => {
-            run_typed_watch(Api::<Partial<PartialNode>>::all(client), kind, settings, statuses, deltas).await;
+            TypedWatch::new(Api::<Partial<PartialNode>>::all(client), settings, report).run().await;
         }
         Kind::Pod if !settings.pods_are_jobs => {
-            run_typed_watch(Api::<Partial<PartialPod>>::all(client), kind, settings, statuses, deltas).await;
+            TypedWatch::new(Api::<Partial<PartialPod>>::all(client), settings, report).run().await;
         }
         Kind::Workload => {
-            run_typed_watch(Api::<PartialWorkload>::all(client), kind, settings, statuses, deltas).await;
+            TypedWatch::new(Api::<PartialWorkload>::all(client), settings, report).run().await;
         }
         _ => {
-            let api: Api<Object> = Api::all_with(client, &api_resource(&kind.resource()));
-            run_typed_watch(api, kind, settings, statuses, deltas).await;
+            let api: Api<Object> = Api::all_with(client, &dynamic);
+            TypedWatch::new(api, settings, report).run().await;
         }
     }
 }
@@ -136,97 +140,167 @@ impl WatchedObject for PartialObjectMeta<DynamicObject> {
     }
 }
 
-async fn run_typed_watch<K: WatchedObject>(
-    api: Api<K>,
+/// What a watch reports: deltas to the core, and its state.
+struct Reporter {
     kind: Kind,
-    settings: WatchSettings,
-    statuses: WatchStatuses,
+    resource: ApiResourceInfo,
+    health: Arc<WatchHealth>,
     deltas: mpsc::Sender<Delta>,
-) {
-    let health = statuses.health(kind);
-    let resource = &kind.resource();
-    let mut config = watcher::Config::default()
-        .page_size(settings.page_size)
-        .timeout(u32::try_from(settings.timeout.as_secs()).unwrap_or(60));
-    if kind == Kind::Pod && !settings.pods_are_jobs {
-        config = config.fields(ACTIVE_PODS_SELECTOR);
+}
+
+impl Reporter {
+    /// Reports that a list or a watch failed.
+    async fn send_error(&self, error: &watcher::Error, metadata_only: bool) -> Result<(), SendError<Delta>> {
+        self.health.record_error();
+        if metadata_only && (is_forbidden(error) || is_not_served(error)) {
+            return self.send_unread(error).await;
+        }
+        if is_not_served(error) {
+            return self.send_not_served().await;
+        }
+        tracing::warn!(kind = self.resource.kind, %error, "watch failed, retrying");
+        Ok(())
     }
-    let mut streaming = settings.streaming_lists;
-    let initial_config = if streaming { config.clone().streaming_lists() } else { config.clone() };
-    let mut stream = watcher(api.clone(), initial_config).boxed();
-    let mut failures = 0_u32;
-    let mut lists_begun = 0_u32;
-    // No relist is due before the first list is complete.
-    let mut due = None;
-    loop {
-        let Some(next) = poll_until(due, stream.try_next()).await else {
-            // A paginated list is read from etcd itself, after the watcher's Init has told the core that a list begins.
-            due = None;
-            stream = watcher(api.clone(), config.clone()).boxed();
-            continue;
-        };
-        match next {
-            Ok(Some(Event::Init)) if streaming && !health.synced() && lists_begun == STREAMING_ATTEMPTS => {
-                // The server ends a streaming list whose reader does not keep up with changes, and would do so again and again.
-                streaming = false;
-                stream = watcher(api.clone(), config.clone()).boxed();
+
+    /// Reports that the objects of a kind that is not managed cannot be read.
+    async fn send_unread(&self, error: &watcher::Error) -> Result<(), SendError<Delta>> {
+        if !self.health.mark_unread() {
+            log_unread(&self.resource, error);
+            self.deltas.send(Delta::Unread { kind: self.kind }).await?;
+        }
+        self.health.mark_synced();
+        Ok(())
+    }
+
+    /// Reports that the API server does not serve the kind. One that may be absent counts as an empty list.
+    async fn send_not_served(&self) -> Result<(), SendError<Delta>> {
+        let kind = self.kind;
+        let optional = is_optional_kind(kind);
+        if !self.health.mark_not_served() {
+            log_not_served(&self.resource, optional);
+        }
+        if optional {
+            if !self.health.synced() {
+                self.deltas.send(Delta::Restarted { kind }).await?;
+                self.deltas.send(Delta::Synced { kind }).await?;
             }
-            Ok(Some(event)) => {
-                // The watcher emits Init before it contacts the server, so it proves nothing.
-                if matches!(event, Event::Init) {
-                    health.list_started();
-                    lists_begun = lists_begun.saturating_add(1);
-                } else {
-                    failures = 0;
-                    health.mark_served();
+            self.health.mark_synced();
+        }
+        Ok(())
+    }
+}
+
+/// A watch of objects of one type.
+struct TypedWatch<K> {
+    api: Api<K>,
+    config: watcher::Config,
+    settings: WatchSettings,
+    report: Reporter,
+    events: BoxStream<'static, watcher::Result<Event<K>>>,
+    /// Whether streaming lists are tried: not after the server has refused or ended them.
+    streaming: bool,
+    lists_begun: u32,
+    /// Consecutive errors.
+    failures: u32,
+    /// When the next full list is due; none is before the first list is complete.
+    relist_due: Option<Instant>,
+}
+
+impl<K: WatchedObject> TypedWatch<K> {
+    fn new(api: Api<K>, settings: WatchSettings, report: Reporter) -> Self {
+        let mut config = watcher::Config::default()
+            .page_size(settings.page_size)
+            .timeout(u32::try_from(settings.timeout.as_secs()).unwrap_or(60));
+        if report.kind == Kind::Pod && !settings.pods_are_jobs {
+            config = config.fields(ACTIVE_PODS_SELECTOR);
+        }
+        let streaming = settings.streaming_lists;
+        let first = if streaming { config.clone().streaming_lists() } else { config.clone() };
+        Self {
+            events: watcher(api.clone(), first).boxed(),
+            api,
+            config,
+            settings,
+            report,
+            streaming,
+            lists_begun: 0,
+            failures: 0,
+            relist_due: None,
+        }
+    }
+
+    /// Runs until the receiver of the deltas is dropped.
+    async fn run(mut self) {
+        loop {
+            let Some(next) = poll_until(self.relist_due, self.events.try_next()).await else {
+                self.list_in_pages();
+                continue;
+            };
+            let sent = match next {
+                Ok(Some(Event::Init)) if self.streaming_lists_fail() => {
+                    self.stop_streaming();
+                    Ok(())
                 }
-                let synced = matches!(event, Event::InitDone);
-                if deltas.send(to_delta(kind, resource, event)).await.is_err() {
-                    return;
+                Ok(Some(event)) => self.send(event).await,
+                Ok(None) => return,
+                Err(error) if self.streaming && rejects_streaming_list(&error) => {
+                    self.stop_streaming();
+                    Ok(())
                 }
-                if synced {
-                    due = Some(Instant::now() + jitter(settings.relist_interval));
-                    health.mark_synced();
-                    tracing::debug!(kind = resource.kind, "listed");
-                }
-            }
-            Ok(None) => return,
-            Err(error) if streaming && rejects_streaming_list(&error) => {
-                streaming = false;
-                stream = watcher(api.clone(), config.clone()).boxed();
-            }
-            Err(error) => {
-                health.record_error();
-                if settings.metadata_only && (is_forbidden(&error) || is_not_served(&error)) {
-                    if !health.mark_unread() {
-                        log_unread(resource, &error);
-                        if deltas.send(Delta::Unread { kind }).await.is_err() {
-                            return;
-                        }
-                    }
-                    health.mark_synced();
-                } else if is_not_served(&error) {
-                    let optional = is_optional_kind(kind);
-                    if !health.mark_not_served() {
-                        log_not_served(resource, optional);
-                    }
-                    if optional && !health.synced() && send_empty_list(kind, &deltas).await.is_err() {
-                        return;
-                    }
-                    if optional {
-                        health.mark_synced();
-                    }
-                } else {
-                    tracing::warn!(kind = resource.kind, %error, "watch failed, retrying");
-                }
-                if health.synced() && is_expired_version(&error) {
-                    due = None;
-                    stream = watcher(api.clone(), config.clone()).boxed();
-                }
-                failures = failures.saturating_add(1);
-                tokio::time::sleep(backoff(&settings, failures)).await;
+                Err(error) => self.wait_after(&error).await,
+            };
+            if sent.is_err() {
+                return;
             }
         }
+    }
+
+    fn stop_streaming(&mut self) {
+        self.streaming = false;
+        self.list_in_pages();
+    }
+
+    /// Lists all objects again. A paginated list is read from etcd itself, after the watcher's Init has reported its start.
+    fn list_in_pages(&mut self) {
+        self.relist_due = None;
+        self.events = watcher(self.api.clone(), self.config.clone()).boxed();
+    }
+
+    /// Returns whether a streaming list that begins would end early as the former ones: the server ends one whose reader does not
+    /// keep up with changes.
+    fn streaming_lists_fail(&self) -> bool {
+        self.streaming && !self.report.health.synced() && self.lists_begun == STREAMING_ATTEMPTS
+    }
+
+    async fn send(&mut self, event: Event<K>) -> Result<(), SendError<Delta>> {
+        // The watcher emits Init before it contacts the server, so it proves nothing.
+        if matches!(event, Event::Init) {
+            self.report.health.list_started();
+            self.lists_begun = self.lists_begun.saturating_add(1);
+        } else {
+            self.failures = 0;
+            self.report.health.mark_served();
+        }
+        let is_end = matches!(event, Event::InitDone);
+        let Reporter { kind, resource, health, deltas } = &self.report;
+        deltas.send(to_delta(*kind, resource, event)).await?;
+        if is_end {
+            self.relist_due = Some(Instant::now() + jitter(self.settings.relist_interval));
+            health.mark_synced();
+            tracing::debug!(kind = resource.kind, "listed");
+        }
+        Ok(())
+    }
+
+    /// Reports an error, and waits before the next attempt.
+    async fn wait_after(&mut self, error: &watcher::Error) -> Result<(), SendError<Delta>> {
+        self.report.send_error(error, self.settings.metadata_only).await?;
+        if self.report.health.synced() && is_expired_version(error) {
+            self.list_in_pages();
+        }
+        self.failures = self.failures.saturating_add(1);
+        tokio::time::sleep(backoff(&self.settings, self.failures)).await;
+        Ok(())
     }
 }
 
@@ -268,14 +342,6 @@ fn log_unread(resource: &ApiResourceInfo, error: &watcher::Error) {
     } else {
         tracing::info!(kind, group, "optional kind is not served by the API server");
     }
-}
-
-async fn send_empty_list(
-    kind: Kind,
-    deltas: &mpsc::Sender<Delta>,
-) -> Result<(), mpsc::error::SendError<Delta>> {
-    deltas.send(Delta::Restarted { kind }).await?;
-    deltas.send(Delta::Synced { kind }).await
 }
 
 /// Exponential back-off with jitter, so that watches that failed together do not reconnect together.
