@@ -27,7 +27,7 @@ use crate::kube::heartbeat::{Heartbeat, wait_for_stall};
 use crate::kube::lease::LeaseSettings;
 use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements, WriteRequirements};
 use crate::kube::task_queue::Task;
-use crate::kube::watch::{WatchSettings, run_watch};
+use crate::kube::watch::{Selection, WatchSettings, run_watch};
 use crate::kube::{certificates, events, rbac_check};
 use crate::reconciler::{Delta, Event, Reconciler, Write, WriteOutcome};
 
@@ -107,7 +107,7 @@ impl Starter<'_> {
         for kind in kinds.iter().copied() {
             let watch = run_watch(
                 self.shared.clients.watch.clone(),
-                kind,
+                Selection { kind, labels: None },
                 WatchSettings { metadata_only: passing.contains(&kind), ..self.settings.watch() },
                 self.shared.watch_statuses.clone(),
                 deltas.clone(),
@@ -274,7 +274,7 @@ fn executor(
     shared: &ManagerContext,
     under_load: Arc<AtomicBool>,
     deltas: mpsc::Sender<Delta>,
-) -> Executor {
+) -> Executor<mpsc::Sender<Delta>> {
     let counters = Arc::clone(&shared.counters);
     let recent = Arc::clone(&shared.core.recent);
     let recheck = Arc::clone(&shared.permissions.recheck);
@@ -298,7 +298,7 @@ fn executor(
         settings: settings.executor(),
         fence: shared.fence.clone(),
         under_load,
-        deltas,
+        sink: deltas,
         on_call,
         refusal_log: RefusalLog::default(),
     }

@@ -20,6 +20,7 @@ use super::lease::Fence;
 use super::object::{MetadataOnly, Object};
 use super::rate_limit::RateLimiter;
 use super::refusal_text;
+use super::sink::DeltaSink;
 use super::task_queue::{NextTask, Task, TaskQueue, TaskTarget};
 use super::watch::jitter;
 use crate::api::{ObjectKey, names};
@@ -83,8 +84,8 @@ impl RefusalLog {
 /// Called after each call.
 pub type OnCall = Arc<dyn Fn(&Write, &WriteOutcome) + Send + Sync>;
 
-/// The effect executor.
-pub struct Executor {
+/// The effect executor of one API server.
+pub struct Executor<S> {
     /// Makes the calls.
     pub caller: Caller,
     /// Its settings.
@@ -94,14 +95,14 @@ pub struct Executor {
     /// Set while at least half of the concurrent calls are in flight.
     pub under_load: Arc<AtomicBool>,
     /// Receives results.
-    pub deltas: mpsc::Sender<Delta>,
+    pub sink: S,
     /// Called after each call, for metrics.
     pub on_call: OnCall,
     /// Limits log messages.
     pub refusal_log: RefusalLog,
 }
 
-impl Executor {
+impl<S: DeltaSink> Executor<S> {
     /// Runs until the channel of tasks is closed and the calls in flight have finished.
     pub async fn run(self, mut tasks: mpsc::UnboundedReceiver<Task>) {
         let executor = Arc::new(self);
@@ -155,8 +156,8 @@ impl Executor {
             Task::Refetch { kind, key } => self.fetch(kind, &key).await.ok().into_iter().collect(),
         };
         for delta in deltas {
-            // The receiver is dropped: the process is shutting down.
-            if self.deltas.send(delta).await.is_err() {
+            // The receiver is dropped, so no result matters: the process is shutting down.
+            if self.sink.deliver(delta).await.is_err() {
                 break;
             }
         }

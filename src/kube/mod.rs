@@ -28,6 +28,7 @@ mod refusal_text;
 pub mod refused_writes;
 pub mod server_clock;
 pub mod serving_certificate;
+pub mod sink;
 pub mod task_queue;
 pub mod watch;
 pub mod watch_status;

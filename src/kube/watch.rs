@@ -1,4 +1,4 @@
-//! Watches one kind each and sends deltas to the core.
+//! Watches one kind each and passes deltas to a sink.
 //!
 //! Invariants: a list is sent as Restarted, Applied…, Synced, so that the core deletes objects missing from it; errors are
 //! counted and retried with back-off and never end a watch, so the caller treats a finished task as an error. Managed fields
@@ -16,11 +16,12 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
-use tokio::sync::mpsc::{self, error::SendError};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::object::Object;
 use super::partial_objects::{Partial, PartialKind, PartialNode, PartialPod};
+use super::sink::{DeltaSink, SinkClosed};
 use super::watch_status::{WatchHealth, WatchStatuses};
 use super::workload::PartialWorkload;
 use crate::api::ObjectKey;
@@ -70,35 +71,48 @@ impl Default for WatchSettings {
     }
 }
 
-/// Watches one kind. Returns only when the receiver is dropped.
-pub async fn run_watch(
+/// The objects that a watch reads.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// The kind of all of them.
+    pub kind: Kind,
+    /// Label selector, such as `a=b,c!=d`; without one all objects are read. An object that stops matching counts as deleted.
+    pub labels: Option<String>,
+}
+
+/// Watches the selected objects. Returns only when the receiver of the sink is dropped.
+pub async fn run_watch<S: DeltaSink>(
     client: Client,
-    kind: Kind,
+    selection: Selection,
     settings: WatchSettings,
     statuses: WatchStatuses,
-    deltas: mpsc::Sender<Delta>,
+    sink: S,
 ) {
+    let kind = selection.kind;
     let client = statuses.with_activity_tracking(client, kind);
     let (resource, health) = (kind.resource(), statuses.health(kind));
-    let dynamic = api_resource(&resource);
-    let report = Reporter { kind, resource, health, deltas };
+    let (dynamic, config) = (api_resource(&resource), watcher_config(&selection, &settings));
+    let report = Reporter { kind, resource, health, sink };
     match kind {
         _ if settings.metadata_only => {
             let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &dynamic);
-            TypedWatch::new(api, settings, report).run().await;
+            TypedWatch::new(api, config, settings, report).run().await;
         }
         Kind::Node => {
-            TypedWatch::new(Api::<Partial<PartialNode>>::all(client), settings, report).run().await;
+            let api: Api<Partial<PartialNode>> = Api::all(client);
+            TypedWatch::new(api, config, settings, report).run().await;
         }
         Kind::Pod if !settings.pods_are_jobs => {
-            TypedWatch::new(Api::<Partial<PartialPod>>::all(client), settings, report).run().await;
+            let api: Api<Partial<PartialPod>> = Api::all(client);
+            TypedWatch::new(api, config, settings, report).run().await;
         }
         Kind::Workload => {
-            TypedWatch::new(Api::<PartialWorkload>::all(client), settings, report).run().await;
+            let api: Api<PartialWorkload> = Api::all(client);
+            TypedWatch::new(api, config, settings, report).run().await;
         }
         _ => {
             let api: Api<Object> = Api::all_with(client, &dynamic);
-            TypedWatch::new(api, settings, report).run().await;
+            TypedWatch::new(api, config, settings, report).run().await;
         }
     }
 }
@@ -140,17 +154,31 @@ impl WatchedObject for PartialObjectMeta<DynamicObject> {
     }
 }
 
-/// What a watch reports: deltas to the core, and its state.
-struct Reporter {
+/// Returns the requests of a watch, with lists in pages.
+fn watcher_config(selection: &Selection, settings: &WatchSettings) -> watcher::Config {
+    let mut config = watcher::Config::default()
+        .page_size(settings.page_size)
+        .timeout(u32::try_from(settings.timeout.as_secs()).unwrap_or(60));
+    if selection.kind == Kind::Pod && !settings.pods_are_jobs {
+        config = config.fields(ACTIVE_PODS_SELECTOR);
+    }
+    if let Some(labels) = &selection.labels {
+        config = config.labels(labels);
+    }
+    config
+}
+
+/// What a watch reports: deltas to its sink, and its state.
+struct Reporter<S> {
     kind: Kind,
     resource: ApiResourceInfo,
     health: Arc<WatchHealth>,
-    deltas: mpsc::Sender<Delta>,
+    sink: S,
 }
 
-impl Reporter {
+impl<S: DeltaSink> Reporter<S> {
     /// Reports that a list or a watch failed.
-    async fn send_error(&self, error: &watcher::Error, metadata_only: bool) -> Result<(), SendError<Delta>> {
+    async fn send_error(&self, error: &watcher::Error, metadata_only: bool) -> Result<(), SinkClosed> {
         self.health.record_error();
         if metadata_only && (is_forbidden(error) || is_not_served(error)) {
             return self.send_unread(error).await;
@@ -163,17 +191,17 @@ impl Reporter {
     }
 
     /// Reports that the objects of a kind that is not managed cannot be read.
-    async fn send_unread(&self, error: &watcher::Error) -> Result<(), SendError<Delta>> {
+    async fn send_unread(&self, error: &watcher::Error) -> Result<(), SinkClosed> {
         if !self.health.mark_unread() {
             log_unread(&self.resource, error);
-            self.deltas.send(Delta::Unread { kind: self.kind }).await?;
+            self.sink.deliver(Delta::Unread { kind: self.kind }).await?;
         }
         self.health.mark_synced();
         Ok(())
     }
 
     /// Reports that the API server does not serve the kind. One that may be absent counts as an empty list.
-    async fn send_not_served(&self) -> Result<(), SendError<Delta>> {
+    async fn send_not_served(&self) -> Result<(), SinkClosed> {
         let kind = self.kind;
         let optional = is_optional_kind(kind);
         if !self.health.mark_not_served() {
@@ -181,8 +209,8 @@ impl Reporter {
         }
         if optional {
             if !self.health.synced() {
-                self.deltas.send(Delta::Restarted { kind }).await?;
-                self.deltas.send(Delta::Synced { kind }).await?;
+                self.sink.deliver(Delta::Restarted { kind }).await?;
+                self.sink.deliver(Delta::Synced { kind }).await?;
             }
             self.health.mark_synced();
         }
@@ -191,11 +219,11 @@ impl Reporter {
 }
 
 /// A watch of objects of one type.
-struct TypedWatch<K> {
+struct TypedWatch<K, S> {
     api: Api<K>,
     config: watcher::Config,
     settings: WatchSettings,
-    report: Reporter,
+    report: Reporter<S>,
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     /// Whether streaming lists are tried: not after the server has refused or ended them.
     streaming: bool,
@@ -206,14 +234,8 @@ struct TypedWatch<K> {
     relist_due: Option<Instant>,
 }
 
-impl<K: WatchedObject> TypedWatch<K> {
-    fn new(api: Api<K>, settings: WatchSettings, report: Reporter) -> Self {
-        let mut config = watcher::Config::default()
-            .page_size(settings.page_size)
-            .timeout(u32::try_from(settings.timeout.as_secs()).unwrap_or(60));
-        if report.kind == Kind::Pod && !settings.pods_are_jobs {
-            config = config.fields(ACTIVE_PODS_SELECTOR);
-        }
+impl<K: WatchedObject, S: DeltaSink> TypedWatch<K, S> {
+    fn new(api: Api<K>, config: watcher::Config, settings: WatchSettings, report: Reporter<S>) -> Self {
         let streaming = settings.streaming_lists;
         let first = if streaming { config.clone().streaming_lists() } else { config.clone() };
         Self {
@@ -229,7 +251,7 @@ impl<K: WatchedObject> TypedWatch<K> {
         }
     }
 
-    /// Runs until the receiver of the deltas is dropped.
+    /// Runs until the receiver of the sink is dropped.
     async fn run(mut self) {
         loop {
             let Some(next) = poll_until(self.relist_due, self.events.try_next()).await else {
@@ -272,7 +294,7 @@ impl<K: WatchedObject> TypedWatch<K> {
         self.streaming && !self.report.health.synced() && self.lists_begun == STREAMING_ATTEMPTS
     }
 
-    async fn send(&mut self, event: Event<K>) -> Result<(), SendError<Delta>> {
+    async fn send(&mut self, event: Event<K>) -> Result<(), SinkClosed> {
         // The watcher emits Init before it contacts the server, so it proves nothing.
         if matches!(event, Event::Init) {
             self.report.health.list_started();
@@ -282,8 +304,8 @@ impl<K: WatchedObject> TypedWatch<K> {
             self.report.health.mark_served();
         }
         let is_end = matches!(event, Event::InitDone);
-        let Reporter { kind, resource, health, deltas } = &self.report;
-        deltas.send(to_delta(*kind, resource, event)).await?;
+        let Reporter { kind, resource, health, sink } = &self.report;
+        sink.deliver(to_delta(*kind, resource, event)).await?;
         if is_end {
             self.relist_due = Some(Instant::now() + jitter(self.settings.relist_interval));
             health.mark_synced();
@@ -293,7 +315,7 @@ impl<K: WatchedObject> TypedWatch<K> {
     }
 
     /// Reports an error, and waits before the next attempt.
-    async fn wait_after(&mut self, error: &watcher::Error) -> Result<(), SendError<Delta>> {
+    async fn wait_after(&mut self, error: &watcher::Error) -> Result<(), SinkClosed> {
         self.report.send_error(error, self.settings.metadata_only).await?;
         if self.report.health.synced() && is_expired_version(error) {
             self.list_in_pages();

@@ -142,6 +142,7 @@ mod shell_observer_certificates;
 mod shell_rbac_check;
 mod shell_retiring_listener;
 mod shell_serving_certificate;
+mod shell_sinks;
 mod shell_tls_listener;
 mod shell_views;
 mod shell_visibility;

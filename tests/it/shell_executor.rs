@@ -59,7 +59,7 @@ fn failure(code: u16) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "X", "code": code})
 }
 
-fn write(id: u64, verb: Verb, subresource: Option<&'static str>) -> Write {
+pub(crate) fn write(id: u64, verb: Verb, subresource: Option<&'static str>) -> Write {
     let body = json!({"metadata": {"resourceVersion": "7"}});
     Write {
         id,
@@ -75,31 +75,32 @@ fn write(id: u64, verb: Verb, subresource: Option<&'static str>) -> Write {
     }
 }
 
+/// An executor that sends writes at once while its fence is open, and reports an unknown outcome after 5 ms.
+pub(crate) fn executor<S>(client: kube::Client, open: bool, sink: S) -> Executor<S> {
+    let fence = Fence::default();
+    if open {
+        fence.open_forever();
+    }
+    Executor {
+        caller: Caller::new(client, Duration::from_millis(200)),
+        settings: ExecutorSettings { retry_delay: Duration::from_millis(5), ..ExecutorSettings::default() },
+        fence,
+        under_load: Arc::default(),
+        sink,
+        on_call: Arc::new(|_, _| {}),
+        refusal_log: RefusalLog::default(),
+    }
+}
+
 async fn run_writes(
     script: impl Fn(&Method, &str) -> (u16, Value) + Clone + Send + Sync + 'static,
     writes: Vec<Write>,
     open: bool,
 ) -> (Vec<Delta>, Vec<(Method, String, String, Value)>) {
     let (client, seen) = scripted_client(script);
-    let fence = Fence::default();
-    if open {
-        fence.open_forever();
-    }
-    let (deltas, mut received) = mpsc::channel(64);
-    let settings = ExecutorSettings { retry_delay: Duration::from_millis(5), ..ExecutorSettings::default() };
-    let caller = Caller::new(client, Duration::from_millis(200));
-    let under_load = Arc::default();
-    let executor = Executor {
-        caller,
-        settings,
-        fence,
-        under_load,
-        deltas,
-        on_call: Arc::new(|_, _| {}),
-        refusal_log: RefusalLog::default(),
-    };
+    let (deltas, mut received) = mpsc::channel::<Delta>(64);
     let (tasks, queue) = mpsc::unbounded_channel();
-    let running = tokio::spawn(executor.run(queue));
+    let running = tokio::spawn(executor(client, open, deltas).run(queue));
     let number = writes.len();
     for write in writes {
         tasks.send(Task::Write(write)).unwrap();

@@ -3,12 +3,16 @@
 use crate::shell_executor::scripted_client;
 use serde_json::json;
 use sluice::cache::Kind;
-use sluice::kube::watch::{WatchSettings, run_watch};
+use sluice::kube::watch::{Selection, WatchSettings, run_watch};
 use sluice::kube::watch_status::WatchStatuses;
 use sluice::reconciler::Delta;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
+
+fn all(kind: Kind) -> Selection {
+    Selection { kind, labels: None }
+}
 
 /// The watcher reports the start of a list before it has sent the request: that is no response, so the backoff grows, and the
 /// absence is reported once.
@@ -25,14 +29,14 @@ async fn absent_kind_stays_absent_while_polled() {
         (404, status)
     });
     let settings = WatchSettings { min_backoff: Duration::from_millis(1), ..WatchSettings::default() };
-    let (deltas, mut received) = mpsc::channel(64);
+    let (deltas, mut received) = mpsc::channel::<Delta>(64);
     let listen = async {
         while absent.lock().unwrap().len() < 5 {
             received.recv().await.unwrap();
         }
     };
     tokio::select! {
-        () = run_watch(client, kind, settings, statuses, deltas) => panic!("the watch ended"),
+        () = run_watch(client, all(kind), settings, statuses, deltas) => panic!("the watch ended"),
         () = listen => {}
     }
     let seen: Vec<bool> = absent.lock().unwrap().iter().copied().take(5).collect();
@@ -66,7 +70,7 @@ async fn unread_metadata_holds_up_no_start() {
                 });
             }
         };
-        let watched = run_watch(client, kind, settings, statuses, deltas);
+        let watched = run_watch(client, all(kind), settings, statuses, deltas);
         let in_time = tokio::time::timeout(Duration::from_secs(10), async {
             tokio::select! {
                 () = watched => panic!("the watch ended"),
@@ -116,7 +120,7 @@ async fn full_relist_recovers_lost_events() {
         names
     };
     let names = tokio::select! {
-        () = run_watch(client, kind, settings, statuses, deltas) => panic!("the watch ended"),
+        () = run_watch(client, all(kind), settings, statuses, deltas) => panic!("the watch ended"),
         names = tokio::time::timeout(Duration::from_secs(30), listen) => names.expect("a second list"),
     };
     assert_eq!(names, ["restarted", "applied", "synced", "restarted", "synced"]);
@@ -150,7 +154,7 @@ async fn streaming_lists_that_end_early_are_replaced() {
     let statuses = WatchStatuses::new(&[kind]);
     let listen = async { while !matches!(received.recv().await.unwrap(), Delta::Synced { .. }) {} };
     tokio::select! {
-        () = run_watch(client, kind, settings, statuses, deltas) => panic!("the watch ended"),
+        () = run_watch(client, all(kind), settings, statuses, deltas) => panic!("the watch ended"),
         listed = tokio::time::timeout(Duration::from_secs(10), listen) => listed.expect("a complete list"),
     }
     // The third has been asked for when its start is known, and is not read.
