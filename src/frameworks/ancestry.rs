@@ -238,7 +238,8 @@ pub fn missing_owner(owner: &OwnerRef) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{JOB, POD, frameworks};
+    use super::super::row_parts::{JOB, POD};
+    use super::super::table::frameworks;
     use super::*;
     use std::collections::BTreeMap;
 

@@ -14,7 +14,8 @@ use super::row::{
     Active, CreatedKinds, Enabled, FieldPointers, FinishedRule, Flags, Framework, ManagedBy, Message,
     Pointer, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
-use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, framework};
+use super::row_parts::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK};
+use super::table::framework;
 use super::topology::topology_request;
 use super::view::Gvk;
 use super::workload::clean_template;

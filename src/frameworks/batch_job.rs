@@ -10,7 +10,7 @@ use super::row::{
     PodGrouping, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, TERMINATING, Test,
     TopologyChecks,
 };
-use super::table::{JOB_RBAC, JOB_WEBHOOKS, PODS};
+use super::row_parts::{JOB_RBAC, JOB_WEBHOOKS, PODS};
 use super::topology::parse_bool;
 use super::view::{Gvk, JobView, PodSetView};
 use super::{JobError, batch_job_rules};

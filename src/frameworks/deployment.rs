@@ -3,7 +3,7 @@
 
 use super::hooks::NoHooks;
 use super::row::{CreatedKinds, Enabled, Flags, Framework, Role, TemplateMarks, TopologyChecks};
-use super::table::{JOB_FLAGS, NO_FIELDS, NO_RANK, NO_STATUS, READ_ONLY, template_webhooks};
+use super::row_parts::{JOB_FLAGS, NO_FIELDS, NO_RANK, NO_STATUS, READ_ONLY, template_webhooks};
 use super::view::Gvk;
 use crate::api::names;
 

@@ -3,8 +3,6 @@
 //! Invariant: a row of the table has one address, so two handles are equal if they point to the same row. The order of handles
 //! is that of the API resources: the position of a row has no meaning.
 
-use super::batch_job;
-use super::pod_group;
 use super::row::Framework;
 use std::cmp::Ordering;
 use std::fmt;
@@ -17,11 +15,6 @@ use std::ptr;
 pub struct JobKind(&'static Framework);
 
 impl JobKind {
-    /// The kind batch/v1 Job.
-    pub const BATCH_JOB: Self = Self(&batch_job::ROW);
-    /// Pods and pod groups.
-    pub const POD: Self = Self(&pod_group::ROW);
-
     /// Creates the handle of a row of the table.
     pub const fn new(row: &'static Framework) -> Self {
         Self(row)

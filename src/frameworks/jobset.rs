@@ -11,7 +11,7 @@ use super::row::{
     Active, Count, CreatedKinds, Enabled, FieldPointers, FinishedRule, Framework, ManagedBy, Message,
     PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups, Test,
 };
-use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS};
+use super::row_parts::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS};
 use super::view::Gvk;
 use jiff::Timestamp;
 use serde_json::Value;

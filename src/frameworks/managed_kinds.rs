@@ -5,7 +5,8 @@
 
 use super::OwnerRef;
 use super::row::{CreatedKinds, Framework};
-use super::table::{PODS, framework};
+use super::row_parts::PODS;
+use super::table::framework;
 use std::collections::BTreeSet;
 
 /// A kind between Deployments and their pods, as (group, kind).
@@ -68,7 +69,8 @@ pub(super) fn is_pod(owner: &OwnerRef) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{JOB, POD, frameworks};
+    use super::super::row_parts::{JOB, POD};
+    use super::super::table::frameworks;
     use super::*;
 
     #[test]

@@ -16,7 +16,7 @@ use super::row::{
     Active, Between, Count, CreatedKinds, Elastic, Enabled, FieldPointers, FinishedRule, Flags, Framework,
     ManagedBy, Message, PodSetSource, Pointer, Ready, Reclaimable, Role, StatusFields, Test,
 };
-use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
+use super::row_parts::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
 use super::view::{Gvk, JobHold};
 use crate::api::validation::{Errors, Gates};
 use serde_json::{Value, json};

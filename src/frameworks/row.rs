@@ -5,12 +5,8 @@
 
 pub use super::count::{Between, Count};
 use super::hooks::Hooks;
-use super::pod_group::PodRules;
 use super::related::RelatedKind;
 use super::role_shape::RoleShape;
-use super::set_of_pods::SetsOfPods;
-use super::suspended::SuspendedJobs;
-use super::unit::UnitRules;
 use super::view::Gvk;
 
 /// A JSON pointer (RFC 6901).
@@ -408,16 +404,6 @@ impl Framework {
     /// Returns whether this version reads the pod sets of its objects.
     pub const fn reads_pod_sets(&self) -> bool {
         !self.pod_sets.is_empty() || self.flags.completed_pod_sets
-    }
-
-    /// Returns the rules of its units; `None` if its objects have no Workload.
-    pub fn unit_rules(&self) -> Option<&'static dyn UnitRules> {
-        match self.role {
-            Role::Suspended => Some(&SuspendedJobs),
-            Role::Pods => Some(&PodRules),
-            Role::PodsOfOwner => Some(&SetsOfPods),
-            Role::PassThrough => None,
-        }
     }
 
     /// Returns whether each replica of its objects has a Workload of its own.

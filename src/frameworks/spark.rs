@@ -13,12 +13,12 @@ use super::row::{
     Active, Count, Enabled, FieldPointers, FinishedRule, Flags, Framework, Message, PodSetSource, Pointer,
     Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
+use super::row_parts::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, PODS};
 use super::spark_pods;
 use super::spark_texts::{
     ALLOCATION, FIELDS, Form, SETTINGS, SPARK_CONF, integer, is_former_name, is_number_of_devices, shown,
     switches_on,
 };
-use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, PODS};
 use super::view::{Gvk, JobView, PodSetView};
 use crate::api::validation::{Errors, FieldError};
 use jiff::Timestamp;

@@ -4,38 +4,41 @@
 //! as the process runs; no two rows have the same group and kind, or the same name. The order of the rows is that of documents and
 //! manifests alone.
 
-use super::role_shape::RoleShape;
-use super::row::{
-    Active, CreatedKinds, Elastic, Enabled, FailurePolicy, FieldPointers, Flags, Framework, PodGrouping,
-    Rank, Rbac, Ready, Reclaimable, StatusFields, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
-};
+use super::job_kind::JobKind;
+use super::row::{Enabled, Framework};
 use super::view::Gvk;
-use super::{app_wrapper, batch_job, deployment, jobset, kubeflow, pod_group, ray, spark, train_job};
 use crate::api::config::KnownFramework;
 use std::fmt;
 use std::sync::OnceLock;
 
-/// The rows that this version knows without a file.
-static BUILT_IN: [&Framework; 18] = [
-    &batch_job::ROW,
-    &jobset::ROW,
-    &kubeflow::PYTORCH_JOB,
-    &kubeflow::TF_JOB,
-    &kubeflow::XGBOOST_JOB,
-    &kubeflow::PADDLE_JOB,
-    &kubeflow::JAX_JOB,
-    &kubeflow::MPI_JOB,
-    &train_job::ROW,
-    &ray::RAY_JOB,
-    &ray::RAY_CLUSTER,
-    &ray::RAY_SERVICE,
-    &pod_group::ROW,
-    &deployment::ROW,
-    &pod_group::STATEFUL_SET,
-    &pod_group::LEADER_WORKER_SET,
-    &app_wrapper::ROW,
-    &spark::ROW,
+/// The rows that this version knows without a file. A kind is one line here and one in `mod.rs`, beside its own file.
+static BUILT_IN: &[&Framework] = &[
+    &super::batch_job::ROW,
+    &super::jobset::ROW,
+    &super::kubeflow::PYTORCH_JOB,
+    &super::kubeflow::TF_JOB,
+    &super::kubeflow::XGBOOST_JOB,
+    &super::kubeflow::PADDLE_JOB,
+    &super::kubeflow::JAX_JOB,
+    &super::kubeflow::MPI_JOB,
+    &super::train_job::ROW,
+    &super::ray::RAY_JOB,
+    &super::ray::RAY_CLUSTER,
+    &super::ray::RAY_SERVICE,
+    &super::pod_group::ROW,
+    &super::deployment::ROW,
+    &super::pod_group::STATEFUL_SET,
+    &super::pod_group::LEADER_WORKER_SET,
+    &super::app_wrapper::ROW,
+    &super::spark::ROW,
 ];
+
+impl JobKind {
+    /// The kind batch/v1 Job.
+    pub const BATCH_JOB: Self = Self::new(&super::batch_job::ROW);
+    /// Pods and pod groups.
+    pub const POD: Self = Self::new(&super::pod_group::ROW);
+}
 
 static TABLE: OnceLock<Table> = OnceLock::new();
 
@@ -168,68 +171,9 @@ pub fn framework_named(name: &str) -> Option<&'static Framework> {
     frameworks().find(|row| row.name == name)
 }
 
-/// A controller that creates pods alone.
-pub(super) const PODS: CreatedKinds = CreatedKinds::Only(&[POD]);
-pub(super) const POD: (&str, &str) = ("", "Pod");
-pub(super) const JOB: (&str, &str) = ("batch", "Job");
-
-/// Webhooks of a kind that is defaulted when it is created. Objects without a queue must not depend on the manager.
-pub(super) const JOB_WEBHOOKS: Webhooks = Webhooks {
-    handler: WebhookHandler::Suspend,
-    mutate: &["CREATE"],
-    validate: &["CREATE", "UPDATE"],
-    scale: false,
-    with_queue: FailurePolicy::Fail,
-    without_queue: FailurePolicy::Ignore,
-};
-
-/// Returns the webhooks of a kind whose pod templates are marked, when it is created and when it is changed.
-pub(super) const fn template_webhooks(marks: TemplateMarks) -> Webhooks {
-    Webhooks { handler: WebhookHandler::MarkTemplates(marks), mutate: &["CREATE", "UPDATE"], ..JOB_WEBHOOKS }
-}
-
-/// Permissions on a kind that is suspended and started, and whose Workload holds up its deletion.
-pub(super) const JOB_RBAC: Rbac =
-    Rbac { object: &["delete", "patch"], status: &["patch"], finalizers: &["update"] };
-
-/// Permissions on a kind that is only read.
-pub(super) const READ_ONLY: Rbac = Rbac { object: &[], status: &[], finalizers: &[] };
-
-/// Rank labels of a kind without them.
-pub(super) const NO_RANK: Rank = Rank { index_label: None, sub_groups: None };
-
-/// Fields of a kind without a suspend field.
-pub(super) const NO_FIELDS: FieldPointers = FieldPointers {
-    suspend: None,
-    managed_by: None,
-    start_time: None,
-    server_labels: &[],
-    roles: RoleShape::Template,
-};
-
-/// Status of a kind whose objects are not jobs, or whose members say it.
-pub(super) const NO_STATUS: StatusFields = StatusFields {
-    finished: &[],
-    active: Active::Counts(&[]),
-    ready: Ready::Hook,
-    reclaimable: Reclaimable::None,
-};
-
-/// Flags of most kinds that can be suspended.
-pub(super) const JOB_FLAGS: Flags = Flags {
-    pod_sets_from_spec: true,
-    completed_pod_sets: false,
-    elastic: Elastic::No,
-    prebuilt: true,
-    resumes_children: true,
-    create_rules_on_update: true,
-    topology_checks: TopologyChecks::TemplatesAndGroups,
-    gate: None,
-    pod_grouping: PodGrouping::Together,
-};
-
 #[cfg(test)]
 mod tests {
+    use super::super::batch_job;
     use super::*;
 
     fn row(name: &'static str, kind: &'static str) -> Framework {

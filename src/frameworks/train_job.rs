@@ -17,8 +17,9 @@ use super::row::{
     Active, CreatedKinds, Enabled, FieldPointers, FinishedRule, Flags, Framework, ManagedBy, Message,
     Pointer, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
+use super::row_parts::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS};
 use super::start_patches::StartPatches;
-use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, framework};
+use super::table::framework;
 use super::train_runtime::{MANAGER, PATCHES, job_set};
 use super::view::Gvk;
 use crate::api::ObjectKey;

@@ -1,4 +1,5 @@
-//! Each part of a row of the table of frameworks is read by code, and no row takes parts of the row of another kind.
+//! Each part of a row of the table of frameworks is read by code, no row takes parts of the row of another kind, and what rows
+//! consist of names no kind.
 
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,5 +134,33 @@ fn no_row_takes_parts_of_another_kind() {
     for (path, text) in &files {
         let found: Vec<&str> = taken.find_iter(text).map(|found| found.as_str()).collect();
         assert!(found.is_empty(), "{}: {found:?}: share a constant instead", path.display());
+    }
+}
+
+/// What a row consists of, and the handle on it, are below the rows; the table is above them. So a part of a row is read without
+/// reading a kind.
+#[test]
+fn parts_of_rows_name_neither_rows_nor_their_rules() {
+    let folder = root().join(FOLDER);
+    let files = sources(&folder);
+    let row = Regex::new(r"static \w+: Framework =").unwrap();
+    let is_above = |text: &str| row.is_match(text) || text.contains("impl UnitRules for");
+    let module = |path: &Path| {
+        let below = path.strip_prefix(&folder).unwrap().with_extension("");
+        below.iter().next().unwrap().to_string_lossy().into_owned()
+    };
+    let mut above: BTreeSet<String> =
+        files.iter().filter(|(_, text)| is_above(text)).map(|(path, _)| module(path)).collect();
+    assert!(["batch_job", "pod_group", "suspended"].iter().all(|kind| above.contains(*kind)), "{above:?}");
+    above.extend(["table", "unit_rules"].map(str::to_owned));
+    let import = Regex::new(r"\bsuper::(\w+)").unwrap();
+    for name in ["job_kind.rs", "role_shape.rs", "row.rs", "row_parts.rs"] {
+        let used = import.captures_iter(&files[&folder.join(name)]).map(|found| found[1].to_owned());
+        let used: Vec<String> = used.filter(|module| above.contains(module)).collect();
+        assert!(used.is_empty(), "{name} uses {used:?}");
+    }
+    let constant = Regex::new(r"super::table::(?:\{[^}]*)?\b[A-Z]{2}").unwrap();
+    for (path, text) in &files {
+        assert!(!constant.is_match(text), "{}: constants of rows are in row_parts.rs", path.display());
     }
 }

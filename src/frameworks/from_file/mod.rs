@@ -11,7 +11,7 @@ use super::role_shape::RoleShape;
 use super::row::{
     CreatedKinds, Enabled, FieldPointers, Framework, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups,
 };
-use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK};
+use super::row_parts::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK};
 use crate::api::yaml;
 use reader::{Reader, Root, forever};
 use schema::{API_VERSION, FrameworkFile, KIND};

@@ -20,10 +20,10 @@ use super::row::{
     Count, CreatedKinds, Enabled, Flags, Framework, PodGrouping, PodSetSource, Rank, Role, TemplateMarks,
     TopologyChecks, WebhookHandler, Webhooks,
 };
-use super::set_rules::{LeaderWorkerSetHooks, StatefulSetHooks};
-use super::table::{
+use super::row_parts::{
     JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_FIELDS, NO_STATUS, POD, PODS, READ_ONLY, template_webhooks,
 };
+use super::set_rules::{LeaderWorkerSetHooks, StatefulSetHooks};
 use super::unit::{
     ComposeError, Composed, Membership, PodSetCount, Sources, Stop, Unit, UnitRules, UnitStatus,
 };
