@@ -9,7 +9,7 @@
 
 use crate::api::ObjectKey;
 use crate::history::HistoryStats;
-use crate::reconciler::second_pass::failpoints::{Failpoint, FailpointScript, Failpoints, SecondPassGuard};
+use crate::reconciler::failpoints::{Failpoint, FailpointScript, Failpoints, SecondPassGuard};
 use crate::snapshot::Snapshot;
 use std::path::PathBuf;
 use std::sync::Arc;

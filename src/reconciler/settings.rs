@@ -1,11 +1,11 @@
 //! Settings of the core, built from the configuration at start.
 
 use super::Kind;
+use super::failpoints::Failpoints;
 use crate::frameworks::{
     CreatedKinds, Framework, JobKind, ManagedKinds, REPLICA_SET, RelatedKind, Role, creates, frameworks,
 };
 use crate::lifecycle::{node_failure, workload};
-use crate::reconciler::second_pass::failpoints::Failpoints;
 use crate::resources::transform::Transform;
 use crate::scheduler::{EngineSettings, RequeueOrder};
 use jiff::SignedDuration;

@@ -1,6 +1,6 @@
 //! The work queue: objects that need a step now or at a later time.
 
-use super::writes::timers::Timers;
+use super::timers::Timers;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::UnitKey;

@@ -4,7 +4,6 @@
 //! which carries the resourceVersion of that object (I12, I13).
 
 use super::eligibility::is_ending;
-use super::failpoints::SecondPassGuard;
 use super::queue::{SecondPassQueue, SecondPassResult};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -14,6 +13,7 @@ use crate::lifecycle::workload::Transition;
 use crate::lifecycle::{conditions, eviction, pods_ready};
 use crate::reconciler::CoreSettings;
 use crate::reconciler::events::workload_warning;
+use crate::reconciler::failpoints::SecondPassGuard;
 use crate::reconciler::scheduler_input::SchedulerInput;
 use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
 use crate::reconciler::workload::WorkloadFacts;

@@ -62,7 +62,7 @@ pub(crate) struct SecondPassQueue {
     ready: BTreeSet<ObjectKey>,
     pending_results: BTreeMap<ObjectKey, PendingResult>,
     /// Passes that a test changes.
-    pub(super) scripted: super::failpoints::ScriptedPasses,
+    pub(super) scripted: super::scripted::ScriptedPasses,
 }
 
 impl SecondPassQueue {

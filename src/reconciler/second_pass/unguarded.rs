@@ -3,13 +3,14 @@
 //! Workloads that a test names.
 
 use super::eligibility::{is_draining, is_second_pass_eligible, needs_second_pass, to_second_pass_request};
-use super::failpoints::{Failpoint, drop_version};
 use super::passes::SecondPasses;
+use super::scripted::drop_version;
 use crate::api::ObjectKey;
 use crate::api::v1beta2::CheckState;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::backoff;
+use crate::reconciler::failpoints::Failpoint;
 use crate::reconciler::messages::{Effect, Verb, Write, WriteClass};
 use crate::reconciler::workload::decision_status::second_pass_status;
 use crate::reconciler::workload::status_write::{apply_identity, retain_owned_conditions};

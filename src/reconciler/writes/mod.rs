@@ -1,4 +1,4 @@
-//! Writes in flight, the queue of Workloads that wait for a write slot, the status rate limit, and timers.
+//! Writes in flight, the queue of Workloads that wait for a write slot, and the status rate limit.
 
 pub(super) mod assumed;
 mod completing;
@@ -10,5 +10,4 @@ mod restarts;
 pub(super) mod round_queue;
 mod running_children;
 pub(super) mod status_rate_limit;
-pub(super) mod timers;
 pub(super) mod workload_queue;

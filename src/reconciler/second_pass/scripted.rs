@@ -1,8 +1,7 @@
-//! Failpoints at which a test halts a second pass, and guards of a pass that it disables, all of them or a single one.
+//! Second passes as the script of a test wants them: halted at a failpoint, or without a guard.
 //!
 //! They decorate what `passes` does: which passes are due, whether a Workload is eligible, and the finished write. Invariant: without
-//! debug assertions, which no released build has, no pass halts and all guards are enabled, whatever the script says; the compiler
-//! leaves the rest out.
+//! a script no pass halts and all guards are enabled.
 
 use super::eligibility::eligible_second_pass;
 use super::eligibility::to_second_pass_request;
@@ -11,6 +10,7 @@ use crate::api::ObjectKey;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::backoff;
 use crate::reconciler::ReconcileKey;
+use crate::reconciler::failpoints::{Failpoint, SecondPassGuard};
 use crate::reconciler::writes::request::WriteRequest;
 use crate::scheduler::SecondPassRequest;
 use jiff::Timestamp;
@@ -19,89 +19,6 @@ use std::collections::BTreeSet;
 
 /// Interval at which a pass that halts is polled.
 const POLL_INTERVAL: jiff::SignedDuration = jiff::SignedDuration::from_millis(20);
-
-/// A stage of a second pass at which a test can halt it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failpoint {
-    /// The pass is scheduled and not marked as due.
-    Armed,
-    /// The pass is due.
-    Due,
-    /// The object was read for the scheduler, which does not have the request yet.
-    ObjectRead,
-    /// The scheduler has returned a result, which is not written yet.
-    Decided,
-}
-
-impl Failpoint {
-    /// Returns the name that tests use.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Armed => "armed",
-            Self::Due => "due",
-            Self::ObjectRead => "object-read",
-            Self::Decided => "decided",
-        }
-    }
-}
-
-/// A safeguard that prevents a second pass from changing a Workload that ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SecondPassGuard {
-    /// Eligibility is checked on the newest object when the pass is due.
-    Dequeue,
-    /// Eligibility is checked a second time right before the write.
-    Recheck,
-    /// The write carries the resourceVersion that it was decided on.
-    Version,
-    /// A write that ends the Workload supersedes the in-flight write of a pass.
-    SupersedeWrite,
-}
-
-impl SecondPassGuard {
-    /// Returns the name that tests use.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Dequeue => "dequeue",
-            Self::Recheck => "recheck",
-            Self::Version => "version",
-            Self::SupersedeWrite => "supersede-write",
-        }
-    }
-}
-
-/// Controls failpoints and guards for tests.
-pub trait FailpointScript: Send + Sync + std::fmt::Debug {
-    /// Returns whether the pass of a Workload halts at a failpoint.
-    fn halts(&self, workload: &ObjectKey, at: Failpoint) -> bool;
-    /// Returns whether all guards of a Workload are disabled.
-    fn is_unguarded(&self, workload: &ObjectKey) -> bool;
-    /// Returns whether one guard of a Workload is disabled.
-    fn is_guard_disabled(&self, workload: &ObjectKey, guard: SecondPassGuard) -> bool;
-}
-
-/// Failpoints controlled by a script. Without a script no pass halts, and all guards are enabled.
-#[derive(Clone, Debug, Default)]
-pub struct Failpoints(pub Option<std::sync::Arc<dyn FailpointScript>>);
-
-impl Failpoints {
-    /// Returns the script; `None` without debug assertions.
-    fn script(&self) -> Option<&dyn FailpointScript> {
-        self.0.as_deref().filter(|_| cfg!(debug_assertions))
-    }
-
-    pub(super) fn halts(&self, workload: &ObjectKey, at: Failpoint) -> bool {
-        self.script().is_some_and(|script| script.halts(workload, at))
-    }
-
-    pub(super) fn is_unguarded(&self, workload: &ObjectKey) -> bool {
-        self.script().is_some_and(|script| script.is_unguarded(workload))
-    }
-
-    fn lacks(&self, workload: &ObjectKey, guard: SecondPassGuard) -> bool {
-        self.script().is_some_and(|script| script.is_guard_disabled(workload, guard))
-    }
-}
 
 /// Passes that a script changes.
 #[derive(Clone, Debug, Default)]
