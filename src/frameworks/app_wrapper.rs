@@ -14,7 +14,7 @@ use super::row::{
     Active, CreatedKinds, Enabled, FieldPointers, FinishedRule, Flags, Framework, ManagedBy, Message,
     Pointer, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
-use super::row_parts::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK};
+use super::row_parts::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_LABELS, NO_RANK};
 use super::table::framework;
 use super::topology::topology_request;
 use super::view::Gvk;
@@ -77,11 +77,13 @@ pub(super) static ROW: Framework = Framework {
         }),
         start_time: None,
         server_labels: &[],
+        priority_class: None,
         roles: RoleShape::Listed,
     },
     pod_sets: &[],
     related: &[],
-    rank: NO_RANK,
+    // Each wrapped object has pods with labels of its own.
+    pods: NO_LABELS,
     status: StatusFields {
         finished: &[
             FinishedRule {
@@ -102,7 +104,6 @@ pub(super) static ROW: Framework = Framework {
         ready: Ready::When(Test::Condition("PodsReady")),
         reclaimable: Reclaimable::None,
     },
-    priority_class: None,
     creates: CreatedKinds::Any,
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,
@@ -310,8 +311,8 @@ fn inferred(object: &Value) -> Result<Vec<Declared>, JobError> {
     let role = |role: PodRole<'_>| Declared {
         template: role.pointer,
         count: role.count,
-        index_label: row.rank.index_label.map(str::to_owned),
-        groups: row.rank.sub_groups.map(|groups| groups.label.to_owned()).zip(role.sub_groups),
+        index_label: row.pods.rank.index_label.map(str::to_owned),
+        groups: row.pods.rank.sub_groups.map(|groups| groups.label.to_owned()).zip(role.sub_groups),
     };
     Ok(read_roles(row, object)?.into_iter().map(role).collect())
 }

@@ -7,10 +7,10 @@ use super::read;
 use super::role_shape::RoleShape;
 use super::row::{
     Active, Count, Elastic, Enabled, FieldPointers, FinishedRule, Flags, Framework, ManagedBy, Message,
-    PodGrouping, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, TERMINATING, Test,
-    TopologyChecks,
+    PodGrouping, PodLabel, PodLabels, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields,
+    TERMINATING, Test, TopologyChecks,
 };
-use super::row_parts::{JOB_RBAC, JOB_WEBHOOKS, PODS};
+use super::row_parts::{JOB_RBAC, JOB_WEBHOOKS, NAME, PODS};
 use super::topology::parse_bool;
 use super::view::{Gvk, JobView, PodSetView};
 use super::{JobError, batch_job_rules};
@@ -46,6 +46,7 @@ pub(super) static ROW: Framework = Framework {
             "controller-uid",
             "job-name",
         ],
+        priority_class: None,
         roles: RoleShape::Template,
     },
     pod_sets: &[PodSetSource::Fixed {
@@ -54,7 +55,10 @@ pub(super) static ROW: Framework = Framework {
         count: Count::Job { parallelism: PARALLELISM, completions: COMPLETIONS },
     }],
     related: &[],
-    rank: Rank { index_label: Some(COMPLETION_INDEX), sub_groups: None },
+    pods: PodLabels {
+        selector: Some(&[PodLabel { key: "batch.kubernetes.io/job-name", value: NAME }]),
+        rank: Rank { index_label: Some(COMPLETION_INDEX), sub_groups: None },
+    },
     status: StatusFields {
         finished: &[
             FinishedRule { when: Test::Condition("Complete"), success: true, message: Message::OfCondition },
@@ -64,7 +68,6 @@ pub(super) static ROW: Framework = Framework {
         ready: Ready::Hook,
         reclaimable: Reclaimable::Hook,
     },
-    priority_class: None,
     creates: PODS,
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,

@@ -3,7 +3,7 @@
 
 use super::hooks::NoHooks;
 use super::row::{CreatedKinds, Enabled, Flags, Framework, Role, TemplateMarks, TopologyChecks};
-use super::row_parts::{JOB_FLAGS, NO_FIELDS, NO_RANK, NO_STATUS, READ_ONLY, template_webhooks};
+use super::row_parts::{JOB_FLAGS, NO_FIELDS, NO_LABELS, NO_STATUS, READ_ONLY, template_webhooks};
 use super::view::Gvk;
 use crate::api::names;
 
@@ -15,9 +15,8 @@ pub(super) static ROW: Framework = Framework {
     fields: NO_FIELDS,
     pod_sets: &[],
     related: &[],
-    rank: NO_RANK,
+    pods: NO_LABELS,
     status: NO_STATUS,
-    priority_class: None,
     creates: CreatedKinds::Only(&[("apps", "ReplicaSet")]),
     webhooks: template_webhooks(TemplateMarks {
         templates: &["/spec/template"],

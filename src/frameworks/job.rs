@@ -89,7 +89,7 @@ impl Framework {
             let shared = read::string_map(job, role.shared_node_selector)?;
             view.options.shared_node_selector = (!shared.is_empty()).then(|| Arc::new(shared));
         }
-        if let Some(class) = self.priority_class {
+        if let Some(class) = self.fields.priority_class {
             view.pod_priority_class =
                 read::string(job, class)?.filter(|name| !name.is_empty()).map(Arc::from);
         }

@@ -9,19 +9,22 @@ use super::played_status::PlayedState;
 use super::role_shape::RoleShape;
 use super::row::{
     Active, Count, CreatedKinds, Enabled, FieldPointers, FinishedRule, Framework, ManagedBy, Message,
-    PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups, Test,
+    PodLabel, PodLabels, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups, Test,
 };
-use super::row_parts::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS};
+use super::row_parts::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NAME};
 use super::view::Gvk;
 use jiff::Timestamp;
 use serde_json::Value;
 
 const STATUSES: &str = "/status/replicatedJobsStatus";
 
-/// Rank labels of pods of a JobSet.
-pub(super) const RANK: Rank = Rank {
-    index_label: Some(COMPLETION_INDEX),
-    sub_groups: Some(SubGroups { label: "jobset.sigs.k8s.io/job-index", count: "/replicas" }),
+/// Labels of pods of a JobSet.
+pub(super) const POD_LABELS: PodLabels = PodLabels {
+    selector: Some(&[PodLabel { key: "jobset.sigs.k8s.io/jobset-name", value: NAME }]),
+    rank: Rank {
+        index_label: Some(COMPLETION_INDEX),
+        sub_groups: Some(SubGroups { label: "jobset.sigs.k8s.io/job-index", count: "/replicas" }),
+    },
 };
 
 pub(super) static ROW: Framework = Framework {
@@ -37,6 +40,7 @@ pub(super) static ROW: Framework = Framework {
         }),
         start_time: None,
         server_labels: &[],
+        priority_class: None,
         roles: RoleShape::Template,
     },
     pod_sets: &[PodSetSource::Array {
@@ -52,7 +56,7 @@ pub(super) static ROW: Framework = Framework {
         ),
     }],
     related: &[],
-    rank: RANK,
+    pods: POD_LABELS,
     status: StatusFields {
         finished: &[
             FinishedRule { when: Test::Condition("Completed"), success: true, message: Message::OfCondition },
@@ -62,7 +66,6 @@ pub(super) static ROW: Framework = Framework {
         ready: Ready::SubGroupsOf(STATUSES),
         reclaimable: Reclaimable::SubGroupsOf(STATUSES),
     },
-    priority_class: None,
     creates: CreatedKinds::Only(&[JOB]),
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,

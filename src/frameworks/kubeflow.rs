@@ -5,10 +5,11 @@ use super::hooks::{Hooks, NoHooks, ReviewField};
 use super::patch::FieldChange;
 use super::role_shape::RoleShape;
 use super::row::{
-    Active, Count, CreatedKinds, Enabled, FieldPointers, FinishedRule, Flags, Framework, ManagedBy, Message,
-    PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
+    Active, Count, CreatedKinds, Enabled, FieldPointers, FinishedRule, Flags, Framework, LabelValue,
+    ManagedBy, Message, PodLabel, PodLabels, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role,
+    StatusFields, Test, TopologyChecks,
 };
-use super::row_parts::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, POD, PODS};
+use super::row_parts::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NAME, POD, PODS};
 use super::topology;
 use super::view::Gvk;
 use crate::api::names;
@@ -21,6 +22,7 @@ const fn fields(built_in: &'static str) -> FieldPointers {
         managed_by: Some(ManagedBy { field: "/spec/runPolicy/managedBy", built_in }),
         start_time: None,
         server_labels: &[],
+        priority_class: Some(PRIORITY_CLASS),
         roles: RoleShape::Template,
     }
 }
@@ -31,6 +33,13 @@ const fn pod_sets(map: &'static str, order: &'static [&'static str]) -> PodSetSo
 }
 
 const RANK: Rank = Rank { index_label: Some("training.kubeflow.org/replica-index"), sub_groups: None };
+
+const JOB_NAME: PodLabel = PodLabel { key: "training.kubeflow.org/job-name", value: NAME };
+
+/// Returns the label with the controller: jobs of different kinds may have the same name.
+const fn operator(name: &'static str) -> PodLabel {
+    PodLabel { key: "training.kubeflow.org/operator-name", value: LabelValue::Text(name) }
+}
 
 const STATUS: StatusFields = StatusFields {
     finished: &[
@@ -47,12 +56,13 @@ const PRIORITY_CLASS: Pointer = "/spec/runPolicy/schedulingPolicy/priorityClass"
 const FLAGS: Flags =
     Flags { create_rules_on_update: false, topology_checks: TopologyChecks::Templates, ..JOB_FLAGS };
 
-/// Returns the row of a kind of the training operator. They differ in their names and pod sets.
+/// Returns the row of a kind of the training operator. They differ in their names, pod sets and labels.
 const fn training_job(
     kind: &'static str,
     plural: &'static str,
     name: &'static str,
     pod_sets: &'static [PodSetSource],
+    selector: &'static [PodLabel],
 ) -> Framework {
     Framework {
         gvk: Gvk { group: "kubeflow.org", version: "v1", kind, plural },
@@ -62,9 +72,8 @@ const fn training_job(
         fields: fields("kubeflow.org/training-operator"),
         pod_sets,
         related: &[],
-        rank: RANK,
+        pods: PodLabels { selector: Some(selector), rank: RANK },
         status: STATUS,
-        priority_class: Some(PRIORITY_CLASS),
         creates: PODS,
         webhooks: JOB_WEBHOOKS,
         rbac: JOB_RBAC,
@@ -78,6 +87,7 @@ pub(super) static PYTORCH_JOB: Framework = training_job(
     "pytorchjobs",
     "kubeflow.org/pytorchjob",
     &[pod_sets("/spec/pytorchReplicaSpecs", &["Master", "Worker"])],
+    &[JOB_NAME, operator("pytorchjob-controller")],
 );
 
 pub(super) static TF_JOB: Framework = training_job(
@@ -85,6 +95,7 @@ pub(super) static TF_JOB: Framework = training_job(
     "tfjobs",
     "kubeflow.org/tfjob",
     &[pod_sets("/spec/tfReplicaSpecs", &["Chief", "Master", "PS", "Worker", "Evaluator"])],
+    &[JOB_NAME, operator("tfjob-controller")],
 );
 
 pub(super) static XGBOOST_JOB: Framework = training_job(
@@ -92,6 +103,7 @@ pub(super) static XGBOOST_JOB: Framework = training_job(
     "xgboostjobs",
     "kubeflow.org/xgboostjob",
     &[pod_sets("/spec/xgbReplicaSpecs", &["Master", "Worker"])],
+    &[JOB_NAME, operator("xgboostjob-controller")],
 );
 
 pub(super) static PADDLE_JOB: Framework = training_job(
@@ -99,6 +111,7 @@ pub(super) static PADDLE_JOB: Framework = training_job(
     "paddlejobs",
     "kubeflow.org/paddlejob",
     &[pod_sets("/spec/paddleReplicaSpecs", &["Master", "Worker"])],
+    &[JOB_NAME, operator("paddlejob-controller")],
 );
 
 pub(super) static JAX_JOB: Framework = Framework {
@@ -108,6 +121,7 @@ pub(super) static JAX_JOB: Framework = Framework {
         "jaxjobs",
         "kubeflow.org/jaxjob",
         &[pod_sets("/spec/jaxReplicaSpecs", &["Worker"])],
+        &[JOB_NAME, operator("jaxjob-controller")],
     )
 };
 
@@ -125,9 +139,8 @@ pub(super) static MPI_JOB: Framework = Framework {
         count: Count::Field("/replicas"),
     }],
     related: &[],
-    rank: RANK,
+    pods: PodLabels { selector: Some(&[JOB_NAME, operator("mpi-operator")]), rank: RANK },
     status: STATUS,
-    priority_class: Some(PRIORITY_CLASS),
     // The launcher is a Job, the workers are pods.
     creates: CreatedKinds::Only(&[JOB, POD]),
     webhooks: JOB_WEBHOOKS,

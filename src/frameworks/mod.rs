@@ -31,6 +31,7 @@ mod patch;
 mod played_status;
 mod pod_group;
 mod pod_identity;
+mod pod_labels;
 mod pod_member;
 mod pod_set_sources;
 mod pod_set_views;
@@ -85,6 +86,7 @@ pub use patch::{Action, ActionWrite, Change, FieldChange, JobPatch, PatchBody, T
 pub use played_status::{PlayedJob, PlayedState};
 pub use pod_group::{hold_pod, role_hash};
 pub use pod_identity::{PodIdentity, is_disowned_pod};
+pub use pod_labels::pod_selector;
 pub use pod_member::{GroupMarks, OUT_OF_SYNC, Phase, PodMember, PodState, bound_pod_counts_as_ended_at};
 #[cfg(test)]
 pub(crate) use pod_set_sources::tests as several_sources;
@@ -95,8 +97,9 @@ pub use related::{Awaited, Beside, Found, NothingRelated, PodSets, Related, Rela
 pub use role_shape::{DescribedRole, RoleShape};
 pub use row::{
     Active, Between, Count, CreatedKinds, Elastic, Enabled, FailurePolicy, FieldPointers, FinishedRule,
-    Flags, Framework, ManagedBy, Message, PodGrouping, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable,
-    Role, StatusFields, SubGroups, TemplateMarks, Test, TopologyChecks, WebhookHandler, Webhooks,
+    Flags, Framework, LabelValue, ManagedBy, Message, PodGrouping, PodLabel, PodLabels, PodSetSource,
+    Pointer, Rank, Rbac, Ready, Reclaimable, Role, StatusFields, SubGroups, TemplateMarks, Test,
+    TopologyChecks, WebhookHandler, Webhooks,
 };
 pub use set_of_pods::{OwnedPod, belongs_to_other_framework, is_marked_for_other_framework};
 pub(crate) use set_of_pods::{owner_annotations, owner_reference};

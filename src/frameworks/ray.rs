@@ -14,15 +14,18 @@ use super::role_shape::RoleShape;
 use super::roles::read_count;
 use super::row::{
     Active, Between, Count, CreatedKinds, Elastic, Enabled, FieldPointers, FinishedRule, Flags, Framework,
-    ManagedBy, Message, PodSetSource, Pointer, Ready, Reclaimable, Role, StatusFields, Test,
+    LabelValue, ManagedBy, Message, PodLabel, PodLabels, PodSetSource, Pointer, Ready, Reclaimable, Role,
+    StatusFields, Test,
 };
-use super::row_parts::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
+use super::row_parts::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NAME, NO_RANK, POD};
 use super::view::{Gvk, JobHold};
 use crate::api::validation::{Errors, Gates};
 use serde_json::{Value, json};
 
 const CLUSTER: (&str, &str) = ("ray.io", "RayCluster");
 const JOB_STATE: &str = "/status/jobDeploymentStatus";
+/// Label of pods with the name of their RayCluster.
+const CLUSTER_NAME: &str = "ray.io/cluster";
 
 const FLAGS: Flags = Flags {
     pod_sets_from_spec: false,
@@ -264,6 +267,7 @@ const fn fields(suspend: &'static str) -> FieldPointers {
         managed_by: Some(ManagedBy { field: "/spec/managedBy", built_in: "ray.io/kuberay-operator" }),
         start_time: None,
         server_labels: &[],
+        priority_class: None,
         roles: RoleShape::Template,
     }
 }
@@ -307,9 +311,8 @@ pub(super) static RAY_CLUSTER: Framework = Framework {
         groups("/spec/workerGroupSpecs"),
     ],
     related: &[],
-    rank: NO_RANK,
+    pods: PodLabels { selector: Some(&[PodLabel { key: CLUSTER_NAME, value: NAME }]), rank: NO_RANK },
     status: status(&[], CLUSTER_ACTIVE, CLUSTER_READY),
-    priority_class: None,
     // A Job cleans up the storage of its head node.
     creates: CreatedKinds::Only(&[POD, JOB]),
     webhooks: JOB_WEBHOOKS,
@@ -333,7 +336,10 @@ pub(super) static RAY_JOB: Framework = Framework {
         groups("/spec/rayClusterSpec/workerGroupSpecs"),
     ],
     related: &[child::CLUSTERS],
-    rank: NO_RANK,
+    pods: PodLabels {
+        selector: Some(&[PodLabel { key: CLUSTER_NAME, value: LabelValue::Field("/status/rayClusterName") }]),
+        rank: NO_RANK,
+    },
     status: status(
         &[
             FinishedRule {
@@ -353,7 +359,6 @@ pub(super) static RAY_JOB: Framework = Framework {
         Test::Not(&Test::Text(JOB_STATE, &["", "Suspended"])),
         Test::Text("/status/rayClusterStatus/state", &["ready"]),
     ),
-    priority_class: None,
     // The submitter is a Job.
     creates: CreatedKinds::Only(&[CLUSTER, JOB]),
     webhooks: JOB_WEBHOOKS,
@@ -378,9 +383,14 @@ pub(super) static RAY_SERVICE: Framework = Framework {
         groups("/spec/rayClusterConfig/workerGroupSpecs"),
     ],
     related: &[child::CLUSTERS],
-    rank: NO_RANK,
+    pods: PodLabels {
+        selector: Some(&[PodLabel {
+            key: CLUSTER_NAME,
+            value: LabelValue::Field("/status/activeServiceStatus/rayClusterName"),
+        }]),
+        rank: NO_RANK,
+    },
     status: status(&[], Test::Condition("Ready"), Test::Condition("Ready")),
-    priority_class: None,
     creates: CreatedKinds::Only(&[CLUSTER]),
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,

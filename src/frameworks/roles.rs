@@ -93,7 +93,7 @@ impl RoleReader for StoredRoles<'_, '_> {
             }
         };
         let count = read_count(job, &place, fields.count)?;
-        let sub_groups = row.rank.sub_groups.map(|groups| {
+        let sub_groups = row.pods.rank.sub_groups.map(|groups| {
             Ok::<_, JobError>(read::count(job, &format!("{place}{}", groups.count))?.unwrap_or(1))
         });
         let pointer = format!("{place}{}", fields.template);
@@ -165,7 +165,7 @@ impl PodRole<'_> {
         if let Some(min) = self.min_count {
             set.insert("minCount".to_owned(), json!(min));
         }
-        let rank = if self.indexed { row.rank } else { Rank { index_label: None, sub_groups: None } };
+        let rank = if self.indexed { row.pods.rank } else { Rank { index_label: None, sub_groups: None } };
         if let Some(request) = topology_request(&annotations, &rank, self.sub_groups, &self.annotations(row))?
         {
             set.insert("topologyRequest".to_owned(), request);

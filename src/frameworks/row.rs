@@ -33,12 +33,10 @@ pub struct Framework {
     pub pod_sets: &'static [PodSetSource],
     /// Kinds of other objects from which a hook completes its pod sets.
     pub related: &'static [RelatedKind],
-    /// Labels of its pods that say their rank.
-    pub rank: Rank,
+    /// Labels of its pods.
+    pub pods: PodLabels,
     /// Fields of the status.
     pub status: StatusFields,
-    /// The field that names its PriorityClass before its pod templates do.
-    pub priority_class: Option<Pointer>,
     /// Kinds that its controller creates and owns.
     pub creates: CreatedKinds,
     /// Its entries in the webhook configurations.
@@ -90,6 +88,8 @@ pub struct FieldPointers {
     pub start_time: Option<Pointer>,
     /// Labels that the API server adds to the template. They identify the job and are not part of the pod set.
     pub server_labels: &'static [&'static str],
+    /// Names the PriorityClass of its pods before their templates do.
+    pub priority_class: Option<Pointer>,
     /// What its roles say of their pods.
     pub roles: RoleShape,
 }
@@ -149,6 +149,35 @@ pub enum PodSetSource {
         /// Number of pods, with the leader.
         size: Pointer,
     },
+}
+
+/// Labels of the pods of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct PodLabels {
+    /// Labels that the pods of an object have, and no others; `None` if its controller gives them none.
+    pub selector: Option<&'static [PodLabel]>,
+    /// Labels that say their rank.
+    pub rank: Rank,
+}
+
+/// A label of all pods of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct PodLabel {
+    /// Key of the label.
+    pub key: &'static str,
+    /// Where its value is.
+    pub value: LabelValue,
+}
+
+/// Where the value of a label of pods is.
+#[derive(Clone, Copy, Debug)]
+pub enum LabelValue {
+    /// A field of the object. While it is absent or empty, the pods are not known.
+    Field(Pointer),
+    /// The label with the same key of the object; empty when absent.
+    SameLabel,
+    /// The same for all objects of the kind.
+    Text(&'static str),
 }
 
 /// Labels of pods from which their rank in a topology assignment follows.

@@ -4,8 +4,8 @@
 
 use super::role_shape::RoleShape;
 use super::row::{
-    Active, CreatedKinds, Elastic, FailurePolicy, FieldPointers, Flags, PodGrouping, Rank, Rbac, Ready,
-    Reclaimable, StatusFields, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
+    Active, CreatedKinds, Elastic, FailurePolicy, FieldPointers, Flags, LabelValue, PodGrouping, PodLabels,
+    Rank, Rbac, Ready, Reclaimable, StatusFields, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
 };
 
 /// A controller that creates pods alone.
@@ -38,12 +38,19 @@ pub(super) const READ_ONLY: Rbac = Rbac { object: &[], status: &[], finalizers: 
 /// Rank labels of a kind without them.
 pub(super) const NO_RANK: Rank = Rank { index_label: None, sub_groups: None };
 
+/// The value of a label of pods with the name of their object.
+pub(super) const NAME: LabelValue = LabelValue::Field("/metadata/name");
+
+/// Labels of pods that have none of their object.
+pub(super) const NO_LABELS: PodLabels = PodLabels { selector: None, rank: NO_RANK };
+
 /// Fields of a kind without a suspend field.
 pub(super) const NO_FIELDS: FieldPointers = FieldPointers {
     suspend: None,
     managed_by: None,
     start_time: None,
     server_labels: &[],
+    priority_class: None,
     roles: RoleShape::Template,
 };
 

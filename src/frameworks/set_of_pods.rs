@@ -270,7 +270,7 @@ impl OwnedPod {
         if self.unit.kind.flags.pod_grouping == PodGrouping::Together {
             annotations.insert(names::POD_GROUP_FAST_ADMISSION_ANNOTATION.to_owned(), json!("true"));
             annotations.insert(names::POD_GROUP_SERVING_ANNOTATION.to_owned(), json!("true"));
-            let label = self.unit.kind.rank.index_label.map(|label| json!(label));
+            let label = self.unit.kind.pods.rank.index_label.map(|label| json!(label));
             annotations
                 .extend(label.map(|label| (names::POD_GROUP_INDEX_LABEL_ANNOTATION.to_owned(), label)));
         }

@@ -10,10 +10,10 @@ use super::played_status::{PlayedState, set_at};
 use super::read::{self, malformed};
 use super::role_shape::{DescribedRole, InjectedFields, RoleShape};
 use super::row::{
-    Active, Count, Enabled, FieldPointers, FinishedRule, Flags, Framework, Message, PodSetSource, Pointer,
-    Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
+    Active, Count, Enabled, FieldPointers, FinishedRule, Flags, Framework, Message, PodLabel, PodLabels,
+    PodSetSource, Pointer, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
-use super::row_parts::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, PODS};
+use super::row_parts::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NAME, NO_RANK, PODS};
 use super::spark_pods;
 use super::spark_texts::{
     ALLOCATION, FIELDS, Form, SETTINGS, SPARK_CONF, integer, is_former_name, is_number_of_devices, shown,
@@ -49,6 +49,7 @@ pub(super) static ROW: Framework = Framework {
         managed_by: None,
         start_time: None,
         server_labels: &[],
+        priority_class: None,
         roles: RoleShape::Described(DescribedRole {
             injected: InjectedFields {
                 labels: "/labels",
@@ -70,7 +71,10 @@ pub(super) static ROW: Framework = Framework {
         },
     ],
     related: &[],
-    rank: NO_RANK,
+    pods: PodLabels {
+        selector: Some(&[PodLabel { key: "sparkoperator.k8s.io/app-name", value: NAME }]),
+        rank: NO_RANK,
+    },
     status: StatusFields {
         finished: &[
             FinishedRule {
@@ -89,7 +93,6 @@ pub(super) static ROW: Framework = Framework {
         ready: Ready::Hook,
         reclaimable: Reclaimable::None,
     },
-    priority_class: None,
     creates: PODS,
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,

@@ -62,12 +62,13 @@ pub(super) static ROW: Framework = Framework {
         }),
         start_time: None,
         server_labels: &[],
+        priority_class: None,
         roles: RoleShape::Patched(INJECTED),
     },
     pod_sets: &[],
     related: &[RUNTIMES, CLUSTER_RUNTIMES],
-    // Its pods are those of a JobSet.
-    rank: jobset::RANK,
+    // Its pods are those of a JobSet with its name.
+    pods: jobset::POD_LABELS,
     status: StatusFields {
         finished: &[
             FinishedRule { when: Test::Condition("Complete"), success: true, message: Message::OfCondition },
@@ -77,7 +78,6 @@ pub(super) static ROW: Framework = Framework {
         ready: Ready::SubGroupsOf(STATUSES),
         reclaimable: Reclaimable::SubGroupsOf(STATUSES),
     },
-    priority_class: None,
     creates: CreatedKinds::Only(&[("jobset.x-k8s.io", "JobSet")]),
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,

@@ -5,7 +5,6 @@
 
 pub mod description;
 pub mod duration;
-pub mod job_pods;
 pub mod job_tree;
 pub mod json_path;
 pub mod json_path_parser;

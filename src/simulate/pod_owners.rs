@@ -335,7 +335,7 @@ fn replica_pod(
         return numbered_pod(template, owner, group);
     };
     let mut labels = vec![(name, owner.to_owned()), (group_index, group.to_string())];
-    labels.extend(row.rank.index_label.map(|label| (label, index.to_string())));
+    labels.extend(row.pods.rank.index_label.map(|label| (label, index.to_string())));
     let (name, annotations) = match index {
         0 => (leader_name, Vec::new()),
         _ => (format!("{leader_name}-{index}"), vec![(leader, leader_name)]),

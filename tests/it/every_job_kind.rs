@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Value, json};
 use sluice::admission::AdmissionSettings;
 use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, Role, framework, frameworks};
+use sluice::frameworks::{Framework, JobKind, LabelValue, Role, framework, frameworks, pod_selector};
 use sluice::reconciler::CoreSettings;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
@@ -126,6 +126,36 @@ fn which_jobs_wait_for_admission() {
                 }
             }
         }
+    }
+}
+
+/// Kinds whose controllers give their pods no label of the object.
+const WITHOUT_LABEL: [&str; 4] = [
+    "deployment",
+    "leaderworkerset.x-k8s.io/leaderworkerset",
+    "statefulset",
+    "workload.codeflare.dev/appwrapper",
+];
+
+/// The pods of a job are found by the labels that its row names, once the job says their values.
+#[test]
+fn pods_of_every_kind_are_found_by_labels() {
+    for row in frameworks() {
+        let mut object = sample(row, "lq");
+        for label in row.pods.selector.into_iter().flatten() {
+            let LabelValue::Field(pointer) = label.value else { continue };
+            let fields = pointer.split('/').skip(1);
+            *fields.fold(&mut object, |place, field| &mut place[field]) = json!("");
+            assert_eq!(row.pod_selector(&object), None, "{}: {} has no value", row.name, label.key);
+            *object.pointer_mut(pointer).unwrap() = json!("x");
+        }
+        let found = row.pod_selector(&object);
+        assert_eq!(found.is_none(), WITHOUT_LABEL.contains(&row.name), "{}: {found:?}", row.name);
+        let labels = row.pods.selector.unwrap_or_default();
+        assert_eq!(found.is_some(), !labels.is_empty(), "{}: a selector of all pods", row.name);
+        object["kind"] = json!(row.gvk.kind);
+        object["apiVersion"] = json!(row.gvk.api_version());
+        assert_eq!(pod_selector(&object), found, "{}", row.name);
     }
 }
 

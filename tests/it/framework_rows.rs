@@ -54,7 +54,7 @@ fn reading_code() -> String {
 
 /// How code names a value of a part of a row, as a regular expression. Only what is read by such a name counts, because many
 /// other values have fields of the same names.
-const NAMES: [(&str, &str); 13] = [
+const NAMES: [(&str, &str); 15] = [
     ("DescribedRole", r"(?:role|described\(\)\?)"),
     ("FieldPointers", r"fields"),
     ("FinishedRule", r"rule"),
@@ -62,6 +62,8 @@ const NAMES: [(&str, &str); 13] = [
     ("Framework", r"(?:row|self|kind|known|row\(\))"),
     ("InjectedFields", r"(?:fields|injected)"),
     ("ManagedBy", r"(?:managed_by|rule)"),
+    ("PodLabel", r"label"),
+    ("PodLabels", r"pods"),
     ("Rank", r"rank"),
     ("Rbac", r"rbac"),
     ("StatusFields", r"status"),

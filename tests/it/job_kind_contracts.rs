@@ -374,7 +374,7 @@ fn stored_copy_matches_template_fingerprint() {
         container["resources"]["requests"]["cpu"] = json!("1000m");
         container["resources"]["limits"] = json!({});
         container["unknown"] = json!(1);
-        if kind.rank.sub_groups.is_none() {
+        if kind.pods.rank.sub_groups.is_none() {
             stored["topologyRequest"] = Value::Null;
         }
         assert_eq!(pod_set_fingerprint(&stored), view.pod_sets[0].fingerprint);
@@ -481,6 +481,6 @@ fn workload_names_job_and_deduplicates_env() {
             continue;
         }
         // The index of a pod is its rank on any flavor with a topology.
-        assert_eq!(set["topologyRequest"]["podIndexLabel"], json!(kind.rank.index_label));
+        assert_eq!(set["topologyRequest"]["podIndexLabel"], json!(kind.pods.rank.index_label));
     }
 }

@@ -9,7 +9,8 @@ mod schema;
 use super::hooks::NoHooks;
 use super::role_shape::RoleShape;
 use super::row::{
-    CreatedKinds, Enabled, FieldPointers, Framework, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups,
+    CreatedKinds, Enabled, FieldPointers, Framework, PodLabels, Rank, Ready, Reclaimable, Role, StatusFields,
+    SubGroups,
 };
 use super::row_parts::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK};
 use crate::api::yaml;
@@ -84,18 +85,18 @@ fn row(file: FrameworkFile, reader: &mut Reader) -> Framework {
             managed_by,
             start_time: None,
             server_labels: &[],
+            priority_class,
             roles: RoleShape::Template,
         },
         pod_sets: reader.pod_sets(file.pod_sets),
         related: &[],
-        rank,
+        pods: PodLabels { selector: None, rank },
         status: StatusFields {
             finished: reader.finished(file.finished),
             active: reader.active(file.active),
             ready: Ready::When(reader.test("ready", file.ready)),
             reclaimable: Reclaimable::None,
         },
-        priority_class,
         creates: CreatedKinds::Only(reader.created(file.creates)),
         webhooks: JOB_WEBHOOKS,
         rbac: JOB_RBAC,

@@ -67,7 +67,7 @@ pub(super) fn pod_sets(unit: &Unit<'_>) -> Result<Vec<Value>, ComposeError> {
 }
 
 fn pod_sets_of(unit: &Unit<'_>, members: Vec<&PodMember>) -> Result<Vec<Value>, ComposeError> {
-    let rank = &unit.kind.rank;
+    let rank = &unit.kind.pods.rank;
     let Some(group) = group(unit) else {
         return Ok(vec![pod_set(first(unit)?, SINGLE, 1, rank)?]);
     };

@@ -17,8 +17,8 @@ pub use webhook::hold_pod;
 
 use super::pod_member::PodMember;
 use super::row::{
-    Count, CreatedKinds, Enabled, Flags, Framework, PodGrouping, PodSetSource, Rank, Role, TemplateMarks,
-    TopologyChecks, WebhookHandler, Webhooks,
+    Count, CreatedKinds, Enabled, Flags, Framework, LabelValue, PodGrouping, PodLabel, PodLabels,
+    PodSetSource, Rank, Role, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
 };
 use super::row_parts::{
     JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_FIELDS, NO_STATUS, POD, PODS, READ_ONLY, template_webhooks,
@@ -42,9 +42,12 @@ pub(super) static ROW: Framework = Framework {
     fields: NO_FIELDS,
     pod_sets: &[],
     related: &[],
-    rank: Rank { index_label: Some("kueue.x-k8s.io/pod-group-pod-index"), sub_groups: None },
+    // Those of its group.
+    pods: PodLabels {
+        selector: Some(&[PodLabel { key: names::POD_GROUP_NAME, value: LabelValue::SameLabel }]),
+        rank: Rank { index_label: Some("kueue.x-k8s.io/pod-group-pod-index"), sub_groups: None },
+    },
     status: NO_STATUS,
-    priority_class: None,
     // A Spark driver pod owns its executor pods.
     creates: PODS,
     webhooks: Webhooks { handler: WebhookHandler::HoldPod, ..JOB_WEBHOOKS },
@@ -65,9 +68,11 @@ pub(super) static STATEFUL_SET: Framework = Framework {
         count: Count::Field("/spec/replicas"),
     }],
     related: &[],
-    rank: Rank { index_label: Some("apps.kubernetes.io/pod-index"), sub_groups: None },
+    pods: PodLabels {
+        selector: None,
+        rank: Rank { index_label: Some("apps.kubernetes.io/pod-index"), sub_groups: None },
+    },
     status: NO_STATUS,
-    priority_class: None,
     creates: PODS,
     webhooks: Webhooks {
         scale: true,
@@ -101,9 +106,11 @@ pub(super) static LEADER_WORKER_SET: Framework = Framework {
         size: "/spec/leaderWorkerTemplate/size",
     }],
     related: &[],
-    rank: Rank { index_label: Some("leaderworkerset.sigs.k8s.io/worker-index"), sub_groups: None },
+    pods: PodLabels {
+        selector: None,
+        rank: Rank { index_label: Some("leaderworkerset.sigs.k8s.io/worker-index"), sub_groups: None },
+    },
     status: NO_STATUS,
-    priority_class: None,
     creates: CreatedKinds::Only(&[("apps", "StatefulSet"), POD]),
     webhooks: template_webhooks(TemplateMarks {
         templates: &[

@@ -10,7 +10,7 @@ use crate::cli::people::discovery::Discovery;
 use crate::cli::people::jobs::{ForObject, for_object};
 use crate::cli::people::note;
 use crate::cli::people::pages::{Pages, items};
-use crate::people::job_pods::pod_selector;
+use crate::frameworks::pod_selector;
 use crate::people::output::Output;
 use crate::people::server_table::ServerTable;
 
