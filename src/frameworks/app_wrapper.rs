@@ -67,6 +67,7 @@ pub(super) static ROW: Framework = Framework {
         plural: "appwrappers",
     },
     name: "workload.codeflare.dev/appwrapper",
+    short_names: &[],
     enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: FieldPointers {

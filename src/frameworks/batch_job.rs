@@ -34,6 +34,7 @@ pub(super) const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-in
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "batch", version: "v1", kind: "Job", plural: "jobs" },
     name: "batch/job",
+    short_names: &[],
     enabled: Enabled::ByDefault,
     role: Role::Suspended,
     fields: FieldPointers {

@@ -10,6 +10,7 @@ use crate::api::names;
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "apps", version: "v1", kind: "Deployment", plural: "deployments" },
     name: "deployment",
+    short_names: &["deploy"],
     enabled: Enabled::AsShipped,
     role: Role::PassThrough,
     fields: NO_FIELDS,

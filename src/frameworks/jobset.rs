@@ -9,7 +9,8 @@ use super::played_status::PlayedState;
 use super::role_shape::RoleShape;
 use super::row::{
     Active, Count, CreatedKinds, Enabled, FieldPointers, FinishedRule, Framework, ManagedBy, Message,
-    PodLabel, PodLabels, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups, Test,
+    PodLabel, PodLabels, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups,
+    Test,
 };
 use super::row_parts::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NAME};
 use super::view::Gvk;
@@ -30,6 +31,7 @@ pub(super) const POD_LABELS: PodLabels = PodLabels {
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "jobset.x-k8s.io", version: "v1alpha2", kind: "JobSet", plural: "jobsets" },
     name: "jobset.x-k8s.io/jobset",
+    short_names: &[],
     enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: FieldPointers {

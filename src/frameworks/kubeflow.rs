@@ -67,6 +67,7 @@ const fn training_job(
     Framework {
         gvk: Gvk { group: "kubeflow.org", version: "v1", kind, plural },
         name,
+        short_names: &[],
         enabled: Enabled::WhenListed,
         role: Role::Suspended,
         fields: fields("kubeflow.org/training-operator"),
@@ -128,6 +129,7 @@ pub(super) static JAX_JOB: Framework = Framework {
 pub(super) static MPI_JOB: Framework = Framework {
     gvk: Gvk { group: "kubeflow.org", version: "v2beta1", kind: "MPIJob", plural: "mpijobs" },
     name: "kubeflow.org/mpijob",
+    short_names: &[],
     enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: fields("kubeflow.org/mpi-operator"),

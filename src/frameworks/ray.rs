@@ -303,6 +303,7 @@ const CLUSTER_READY: Test = Test::Text("/status/state", &["ready"]);
 pub(super) static RAY_CLUSTER: Framework = Framework {
     gvk: gvk("RayCluster", "rayclusters"),
     name: "ray.io/raycluster",
+    short_names: &[],
     enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: fields("/spec/suspend"),
@@ -324,6 +325,7 @@ pub(super) static RAY_CLUSTER: Framework = Framework {
 pub(super) static RAY_JOB: Framework = Framework {
     gvk: gvk("RayJob", "rayjobs"),
     name: "ray.io/rayjob",
+    short_names: &[],
     enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: fields("/spec/suspend"),
@@ -371,6 +373,7 @@ pub(super) static RAY_JOB: Framework = Framework {
 pub(super) static RAY_SERVICE: Framework = Framework {
     gvk: gvk("RayService", "rayservices"),
     name: "ray.io/rayservice",
+    short_names: &[],
     enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: fields("/spec/rayClusterConfig/suspend"),

@@ -22,6 +22,8 @@ pub struct Framework {
     pub gvk: Gvk,
     /// Name in `integrations.frameworks`.
     pub name: &'static str,
+    /// Short names by which users may name the kind, those of kubectl.
+    pub short_names: &'static [&'static str],
     /// Which configurations enable it, as with Kueue.
     pub enabled: Enabled,
     /// How its pods are held back until admission.

@@ -42,6 +42,7 @@ pub(super) static ROW: Framework = Framework {
         plural: "sparkapplications",
     },
     name: "sparkoperator.k8s.io/sparkapplication",
+    short_names: &[],
     enabled: Enabled::WhenListed,
     role: Role::Suspended,
     fields: FieldPointers {

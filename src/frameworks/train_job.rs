@@ -52,6 +52,7 @@ const INJECTED: InjectedFields = InjectedFields {
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: GROUP, version: "v1alpha1", kind: "TrainJob", plural: "trainjobs" },
     name: "trainer.kubeflow.org/trainjob",
+    short_names: &[],
     enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: FieldPointers {

@@ -2,6 +2,7 @@
 //! consist of names no kind.
 
 use regex::Regex;
+use sluice::frameworks::frameworks;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -164,5 +165,27 @@ fn parts_of_rows_name_neither_rows_nor_their_rules() {
     let constant = Regex::new(r"super::table::(?:\{[^}]*)?\b[A-Z]{2}").unwrap();
     for (path, text) in &files {
         assert!(!constant.is_match(text), "{}: constants of rows are in row_parts.rs", path.display());
+    }
+}
+
+/// Kinds whose names are also words: the column of a job, and the type of a limit for pods.
+const WORDS: [&str; 2] = ["Job", "Pod"];
+/// The file that lists the kinds of Kubernetes itself, whether they are jobs or not.
+const KINDS_OF_KUBERNETES: &str = "src/simulate/foreign_kinds.rs";
+
+/// What differs between kinds is in their rows, so that a new kind needs no other code.
+#[test]
+fn no_other_code_names_a_kind() {
+    let kinds = frameworks().map(|row| row.gvk.kind);
+    let names: Vec<&str> = kinds.filter(|kind| !WORDS.contains(kind)).collect();
+    assert!(names.contains(&"JobSet") && names.contains(&"SparkApplication"), "{names:?}");
+    let literal = Regex::new(&format!("\"(?:{})\"", names.join("|"))).unwrap();
+    let except = [root().join(FOLDER), root().join(KINDS_OF_KUBERNETES)];
+    for (path, text) in sources(&root().join("src")) {
+        if except.iter().any(|except| path.starts_with(except)) {
+            continue;
+        }
+        let found: Vec<&str> = literal.find_iter(&text).map(|found| found.as_str()).collect();
+        assert!(found.is_empty(), "{}: {found:?}: the row of the kind may say what it needs", path.display());
     }
 }

@@ -24,6 +24,7 @@ const NAME: &str = "/metadata/annotations/size";
 static RUN: Framework = Framework {
     gvk: Gvk { group: "example.com", version: "v1", kind: "Run", plural: "runs" },
     name: "example.com/run",
+    short_names: &[],
     related: &[SIZE],
     hooks: &SizeHooks,
     enabled: JobKind::BATCH_JOB.row().enabled,

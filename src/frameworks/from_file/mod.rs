@@ -78,6 +78,7 @@ fn row(file: FrameworkFile, reader: &mut Reader) -> Framework {
     Framework {
         gvk,
         name: forever(format!("{}/{}", gvk.group, gvk.kind.to_lowercase())),
+        short_names: &[],
         enabled: Enabled::ByFile,
         role: Role::Suspended,
         fields: FieldPointers {

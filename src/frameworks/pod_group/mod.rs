@@ -37,6 +37,7 @@ use serde_json::Value;
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "", version: "v1", kind: "Pod", plural: "pods" },
     name: "pod",
+    short_names: &["po"],
     enabled: Enabled::AsShipped,
     role: Role::Pods,
     fields: NO_FIELDS,
@@ -59,6 +60,7 @@ pub(super) static ROW: Framework = Framework {
 pub(super) static STATEFUL_SET: Framework = Framework {
     gvk: Gvk { group: "apps", version: "v1", kind: "StatefulSet", plural: "statefulsets" },
     name: "statefulset",
+    short_names: &["sts"],
     enabled: Enabled::AsShipped,
     role: Role::PodsOfOwner,
     fields: NO_FIELDS,
@@ -97,6 +99,7 @@ pub(super) static LEADER_WORKER_SET: Framework = Framework {
         plural: "leaderworkersets",
     },
     name: "leaderworkerset.x-k8s.io/leaderworkerset",
+    short_names: &[],
     enabled: Enabled::AsShipped,
     role: Role::PodsOfOwner,
     fields: NO_FIELDS,

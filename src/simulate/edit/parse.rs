@@ -6,20 +6,14 @@ use super::{Change, Edit, FieldPath, Target};
 use crate::api::validation::syntax;
 use crate::api::{crd, similar};
 use crate::cache::Kind;
+use crate::frameworks::JobKind;
 use crate::resources::Quantity;
 use serde_json::Value;
 
-/// Short names of kinds that are not Kueue's.
-const BUILT_IN: [(&str, &str); 6] = [
-    ("no", "Node"),
-    ("ns", "Namespace"),
-    ("po", "Pod"),
-    ("pc", "PriorityClass"),
-    ("deploy", "Deployment"),
-    ("sts", "StatefulSet"),
-];
-/// Short names that kubectl does not have, because another kind of the cluster could take them.
-const SHORT: [(&str, &str); 1] = [("wl", "Workload")];
+/// Short names of kinds for which neither the row of a kind of job nor a definition has them. kubectl has none for Workloads, because
+/// another kind of the cluster could take it.
+const SHORT: [(&str, Kind); 4] =
+    [("no", Kind::Node), ("ns", Kind::Namespace), ("pc", Kind::PriorityClass), ("wl", Kind::Workload)];
 
 impl Edit {
     /// Parses `--set FIELD=VALUE KIND/NAME`. A value is JSON if it reads as such, otherwise a text.
@@ -136,17 +130,26 @@ fn target(text: &str, default: Option<Kind>) -> Result<Target, String> {
     }
 }
 
+/// Returns the short names in the row of a kind of job; none of other kinds.
+fn short_names_of_job(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Job(kind) => kind.row().short_names,
+        Kind::Pod => JobKind::POD.row().short_names,
+        _ => &[],
+    }
+}
+
 /// Returns the kind that a user names by its kind, plural or short name, with or without its group.
 fn kind_named(text: &str) -> Result<Kind, String> {
     let lower = text.to_lowercase();
     let (name, group) =
         lower.split_once('.').map_or((lower.as_str(), None), |(name, group)| (name, Some(group)));
-    let short = BUILT_IN.iter().chain(&SHORT).find(|(short, _)| *short == name).map(|(_, kind)| *kind);
     let is_named = |kind: &Kind| {
         let resource = kind.resource();
         let named = resource.kind.eq_ignore_ascii_case(name)
             || resource.plural == name
-            || short == Some(resource.kind)
+            || SHORT.contains(&(name, *kind))
+            || short_names_of_job(*kind).contains(&name)
             || (resource.group == crate::api::GROUP && crd::short_names(resource.kind).contains(&name));
         named && group.is_none_or(|group| resource.group == group)
     };
@@ -157,4 +160,28 @@ fn kind_named(text: &str) -> Result<Kind, String> {
     let names: Vec<String> = all.iter().map(|kind| kind.resource().kind.to_lowercase()).collect();
     let hint = similar::hint(name, names.iter().map(String::as_str));
     Err(format!("{text:?} is no kind{hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_short_names() {
+        for (text, expected) in [
+            ("no", Some("Node")),
+            ("ns", Some("Namespace")),
+            ("pc", Some("PriorityClass")),
+            ("wl", Some("Workload")),
+            ("cq", Some("ClusterQueue")),
+            ("po", Some("Pod")),
+            ("pods", Some("Pod")),
+            ("deploy.apps", Some("Deployment")),
+            ("STS", Some("StatefulSet")),
+            ("sts.batch", None),
+        ] {
+            let found = kind_named(text).ok().map(|kind| kind.resource().kind);
+            assert_eq!(found, expected, "{text}");
+        }
+    }
 }
