@@ -69,12 +69,21 @@ fn objects() -> Vec<Value> {
     ]
 }
 
+/// The first document of a dump.
+fn header() -> Value {
+    json!({"apiVersion": "sluice.dev/v1", "kind": "Dump", "time": "2026-11-26T14:05:12Z", "version": "test"})
+}
+
 /// A dump of these objects.
 struct DumpFile(PathBuf);
 
 impl DumpFile {
     fn write(name: &str, header: &Value) -> Self {
-        let documents = std::iter::once(header.clone()).chain(objects());
+        Self::with(name, header, objects())
+    }
+
+    fn with(name: &str, header: &Value, objects: Vec<Value>) -> Self {
+        let documents = std::iter::once(header.clone()).chain(objects);
         let text: Vec<String> = documents.map(|document| document.to_string()).collect();
         let path = std::env::temp_dir().join(format!("sluice-source-{}-{name}.yaml", std::process::id()));
         std::fs::write(&path, text.join("\n---\n")).unwrap();
@@ -82,10 +91,7 @@ impl DumpFile {
     }
 
     fn of_cluster(name: &str) -> Self {
-        Self::write(
-            name,
-            &json!({"apiVersion": "sluice.dev/v1", "kind": "Dump", "time": "2026-11-26T14:05:12Z", "version": "test"}),
-        )
+        Self::write(name, &header())
     }
 }
 
@@ -168,6 +174,34 @@ fn a_dump_answers_every_verb_that_looks() {
             .out
             .ends_with(&format!("sluice simulate {} --then FILE\n", dump.0.display()))
     );
+}
+
+/// Pods of a kind that a file describes are found by the labels that the file names.
+#[test]
+fn pods_of_a_kind_from_a_file_are_in_its_tree() {
+    let metadata = json!({"name": "film", "namespace": "default", "uid": "uid-film", "creationTimestamp": "2026-11-26T13:00:00Z",
+        "labels": {"kueue.x-k8s.io/queue-name": "main"}});
+    let template = json!({"metadata": {}, "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}});
+    let spec = json!({"suspend": true, "director": {"template": template}});
+    let render =
+        json!({"apiVersion": "example.com/v1", "kind": "Render", "metadata": metadata, "spec": spec});
+    let mut waits = workload("render-film-1", "film", "main", 1);
+    let owner = &mut waits["metadata"]["ownerReferences"][0];
+    (owner["apiVersion"], owner["kind"]) = (json!("example.com/v1"), json!("Render"));
+    let pod = |name: &str, label: &str| {
+        let metadata = json!({"name": name, "namespace": "default", "uid": format!("uid-{name}"),
+            "labels": {"example.com/render": label}, "creationTimestamp": "2026-11-26T13:00:00Z"});
+        let spec = json!({"nodeName": "h1", "containers": [{"name": "c", "image": "x"}]});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+    };
+    let objects = [objects(), vec![render, waits, pod("film-0", "film"), pod("other-0", "other")]].concat();
+    let (server, dump) = (PeopleServer::start(), DumpFile::with("file-kind", &header(), objects));
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("config/samples/framework-file/framework.yaml");
+    let line = "tree job render/film -o jsonpath={.items[*].metadata.name}";
+    let outcome = run(&server, &dump, &format!("{line} --framework-file {}", file.display()));
+    assert_eq!((outcome.code, outcome.out.as_str()), (0, "film render-film-1 film-0"), "{outcome:?}");
+    let without = run(&server, &dump, line);
+    assert!(without.code != 0 && without.err.contains("the server has no kind \"render\""), "{without:?}");
 }
 
 #[test]

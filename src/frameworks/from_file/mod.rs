@@ -68,6 +68,7 @@ fn row(file: FrameworkFile, reader: &mut Reader) -> Framework {
     let managed_by = file.managed_by.map(|managed_by| reader.managed_by(managed_by));
     let priority_class =
         file.priority_class_name.map(|field| reader.pointer("priorityClassName", field, Root::Spec));
+    let selector = file.pod_labels.map(|labels| reader.pod_labels(labels));
     let rank = file.rank.map_or(NO_RANK, |rank| Rank {
         index_label: Some(reader.label("rank.indexLabel", rank.index_label)),
         sub_groups: rank.groups.map(|groups| SubGroups {
@@ -91,7 +92,7 @@ fn row(file: FrameworkFile, reader: &mut Reader) -> Framework {
         },
         pod_sets: reader.pod_sets(file.pod_sets),
         related: &[],
-        pods: PodLabels { selector: None, rank },
+        pods: PodLabels { selector, rank },
         status: StatusFields {
             finished: reader.finished(file.finished),
             active: reader.active(file.active),

@@ -3,7 +3,9 @@
 //! Invariants: all faults are collected, each with its field; what is read is kept for the life of the process, because rows are
 //! shared by reference everywhere. A refused file ends the process, so that nothing piles up.
 
-use super::super::row::{self, Active, Between, Count, FinishedRule, Message, PodSetSource, Pointer, Test};
+use super::super::row::{
+    self, Active, Between, Count, FinishedRule, LabelValue, Message, PodLabel, PodSetSource, Pointer, Test,
+};
 use super::super::view::Gvk;
 use super::super::workload::{MAX_POD_SET_NAME, MAX_POD_SETS};
 use super::schema;
@@ -24,6 +26,8 @@ pub(super) enum Root {
     Status,
     /// The spec or the status.
     Either,
+    /// The whole object.
+    Object,
     /// A role, whatever it contains.
     Role,
 }
@@ -96,12 +100,14 @@ impl Reader {
             Root::Spec => first == "spec",
             Root::Status => first == "status",
             Root::Either => matches!(first, "spec" | "status"),
+            Root::Object => matches!(first, "metadata" | "spec" | "status"),
             Root::Role => true,
         };
         let place = match root {
             Root::Spec => "below /spec",
             Root::Status => "below /status",
             Root::Either => "below /spec or /status",
+            Root::Object => "below /metadata, /spec or /status",
             Root::Role => "relative to the role, such as /template",
         };
         let is_deep = root == Root::Role || segments.len() > 1;
@@ -121,6 +127,31 @@ impl Reader {
             self.fault(field, problem);
         }
         forever(text)
+    }
+
+    /// Reads the labels by which the pods of a job are found.
+    pub(super) fn pod_labels(&mut self, labels: Vec<schema::PodLabel>) -> &'static [PodLabel] {
+        let read = |(index, schema::PodLabel { label, value }): (usize, schema::PodLabel)| {
+            let field = format!("podLabels[{index}]");
+            let key = self.label(&format!("{field}.label"), label);
+            let value = match value {
+                schema::LabelValue::Field(pointer) => {
+                    LabelValue::Field(self.pointer(&format!("{field}.value.field"), pointer, Root::Object))
+                }
+                schema::LabelValue::Text(text) => {
+                    for problem in syntax::label_value(&text) {
+                        self.fault(&format!("{field}.value.text"), problem);
+                    }
+                    LabelValue::Text(forever(text))
+                }
+            };
+            PodLabel { key, value }
+        };
+        let read: Vec<PodLabel> = labels.into_iter().enumerate().map(read).collect();
+        if !read.iter().any(|label| matches!(label.value, LabelValue::Field(_))) {
+            self.fault("podLabels", "must have a label whose value is a field: others are those of all jobs");
+        }
+        all_forever(read)
     }
 
     /// Reads the field that names the controller of a job.

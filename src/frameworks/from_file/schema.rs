@@ -23,6 +23,8 @@ pub(super) struct FrameworkFile {
     pub(super) priority_class_name: Option<String>,
     /// Where its pod templates are.
     pub(super) pod_sets: Vec<PodSets>,
+    /// Labels by which the pods of a job are found.
+    pub(super) pod_labels: Option<Vec<PodLabel>>,
     /// Labels of its pods that say their rank.
     pub(super) rank: Option<Rank>,
     /// Kinds of the objects that its controller creates and owns.
@@ -135,6 +137,24 @@ pub(super) struct BetweenCount {
 pub(super) struct UnlessCount {
     pub(super) field: String,
     pub(super) count: Count,
+}
+
+/// A label of all pods of a job.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PodLabel {
+    pub(super) label: String,
+    pub(super) value: LabelValue,
+}
+
+/// Value of a label of pods.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum LabelValue {
+    /// A field of the job.
+    Field(String),
+    /// The same for all jobs.
+    Text(String),
 }
 
 /// Labels of pods that say their rank.

@@ -133,6 +133,25 @@ fn status_is_read_as_the_file_says() {
     assert!(row.decode(&job).unwrap().status.finished.unwrap().success);
 }
 
+/// Pods are found by labels with the name of their job; a file that names no labels says nothing of them.
+#[test]
+fn pods_are_found_by_the_labels_of_the_file() {
+    let job = suspended_job();
+    assert_eq!(sample().pod_selector(&job).as_deref(), Some("example.com/render=film"));
+    let mut document: Value = serde_saphyr::from_str(SAMPLE).unwrap();
+    document["podLabels"] = json!([
+        {"label": "example.com/run", "value": {"field": "/status/run"}},
+        {"label": "app", "value": {"text": "render"}},
+    ]);
+    let row = framework_from_file(&document.to_string()).unwrap();
+    assert_eq!(row.pod_selector(&job), None, "its status does not say it yet");
+    let mut started = job.clone();
+    started["status"]["run"] = json!("film-1");
+    assert_eq!(row.pod_selector(&started).as_deref(), Some("example.com/run=film-1,app=render"));
+    document.as_object_mut().unwrap().shift_remove("podLabels");
+    assert_eq!(framework_from_file(&document.to_string()).unwrap().pod_selector(&started), None);
+}
+
 #[test]
 fn malformed_job_is_refused_with_its_field() {
     let row = sample();
@@ -228,6 +247,20 @@ fn wrong_files_are_refused_with_their_fields() {
             "podSets: \"/spec/director/template\" occurs twice",
         ),
         ("/podSets/1", json!({"both": {}}), "podSets[1]"),
+        ("/podLabels", json!([]), "podLabels: must have a label whose value is a field"),
+        ("/podLabels/0/label", json!("a/b/c"), "podLabels[0].label: "),
+        (
+            "/podLabels/0/value",
+            json!({"text": "render"}),
+            "podLabels: must have a label whose value is a field",
+        ),
+        ("/podLabels/0/value", json!({"text": "a b"}), "podLabels[0].value.text: "),
+        (
+            "/podLabels/0/value",
+            json!({"field": "/kind"}),
+            "podLabels[0].value.field: \"/kind\" must be a JSON pointer below /metadata, /spec or /status",
+        ),
+        ("/podLabels/0/value", json!("/metadata/name"), "podLabels[0].value"),
         ("/rank/indexLabel", json!("a/b/c"), "rank.indexLabel"),
         ("/creates", json!([]), "creates: must name the kinds"),
         ("/creates/0/kind", json!("pods"), "creates[0].kind"),

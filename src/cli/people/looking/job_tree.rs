@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{TableArgs, WatchArgs};
 use crate::api::names::{JOB_UID_LABEL, POD_GROUP_NAME};
 use crate::cli::files;
+use crate::cli::framework::FrameworkFileArgs;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::discovery::Discovery;
 use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN, NOT_FOUND};
@@ -34,6 +35,8 @@ pub(super) struct JobTreeArgs {
     /// Print UIDs too.
     #[arg(long)]
     uid: bool,
+    #[command(flatten)]
+    framework_files: FrameworkFileArgs,
 }
 
 pub(super) async fn run(
@@ -42,6 +45,7 @@ pub(super) async fn run(
     watch: WatchArgs,
     args: &JobTreeArgs,
 ) -> anyhow::Result<ExitCode> {
+    args.framework_files.add()?;
     let session = table.connect_to_objects(connection).await?;
     let read = async || read(&session, &args.name).await;
     let compared = |parts: &JobParts| objects(parts);

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::TableArgs;
 use crate::cache::ApiResourceInfo;
 use crate::cli::files;
+use crate::cli::framework::FrameworkFileArgs;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::discovery::{Discovery, job_name};
 use crate::cli::people::failure::wrong_use;
@@ -32,6 +33,8 @@ pub(super) struct PodFilter {
     /// In all namespaces.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
+    #[command(flatten)]
+    framework_files: FrameworkFileArgs,
 }
 
 /// Lists the pods of a job.
@@ -40,6 +43,7 @@ pub(super) async fn pods(
     connection: &ConnectionArgs,
     (filter, labels): (&PodFilter, Option<&String>),
 ) -> anyhow::Result<ExitCode> {
+    filter.framework_files.add()?;
     table.check_cluster("pods")?;
     let session = connection.connect().await?;
     let namespace = (!filter.all_namespaces).then_some(session.namespace.as_str());
