@@ -17,7 +17,7 @@ use super::manager::ManagerContext;
 use super::settings::ManagerSettings;
 use super::visibility;
 use crate::api::ObjectKey;
-use crate::dashboard::{Freshness, Links, Question, build};
+use crate::dashboard::{Freshness, Links, Overview, Question, WorkloadPage, build};
 use crate::kube::lease_follower::LeaseFollower;
 use crate::kube::watch_status::WatchStatuses;
 use crate::server::apis::capacity::CapacityCache;
@@ -153,81 +153,67 @@ impl PublishedState {
     ) -> Result<Value, ModelError> {
         let source = self.source(snapshot);
         Ok(match question {
-            Question::Overview { .. } => self.overview((snapshot, access), (None, source)).await?,
-            Question::Cohort { name, .. } => self.overview((snapshot, access), (Some(name), source)).await?,
+            Question::Overview { fr } => {
+                Value::page(self.overview((snapshot, access), (None, source), fr).await?)
+            }
+            Question::Cohort { name, fr } => {
+                Value::page(self.overview((snapshot, access), (Some(name), source), fr).await?)
+            }
             Question::Audit(query) => {
                 let audit = self.audits.get(snapshot, query.form(access)).await?;
                 let found = (audit.checked_at, &*audit.findings);
-                Value::Audit(Box::new(build::audit_page(snapshot, access, (query, source), found)?))
+                Value::page(build::audit_page(snapshot, access, (query, source), found)?)
             }
             Question::Flavors(query) => {
                 let flavor = Some(query.flavor.as_str()).filter(|name| !name.is_empty());
                 let report = self.capacity.get(flavors::question(flavor, &query.pod, "")?).await?;
-                Value::Flavors(Box::new(build::flavor_page(snapshot, access, (query, source), &report)?))
+                Value::page(build::flavor_page(snapshot, access, (query, source), &report)?)
             }
             Question::ClusterQueue(name) => {
-                Value::ClusterQueue(Box::new(build::cluster_queue_page(snapshot, access, (name, source))?))
+                let mut page = build::cluster_queue_page(snapshot, access, (name, source))?;
+                page.trend = self.history.lines(Some(name), access).await;
+                Value::page(page)
             }
             Question::Job(namespace, kind, name) => {
                 let name = build::workload_of_job(snapshot, access, (namespace, kind, name))?;
-                Value::Elsewhere(Question::Workload(namespace.clone(), name))
+                Value::Redirect(Question::Workload(namespace.clone(), name))
             }
-            Question::Pending(query) => {
-                Value::Pending(Box::new(build::pending_page(snapshot, access, (query, source))?))
-            }
+            Question::Pending(query) => Value::page(build::pending_page(snapshot, access, (query, source))?),
             Question::Workloads(query) => {
-                Value::Workloads(Box::new(build::workload_list_page(snapshot, access, (query, source))?))
+                Value::page(build::workload_list_page(snapshot, access, (query, source))?)
             }
             Question::Preemptions(query) => {
                 let mut page = self.history.preemptions(query, access).await?;
                 page.now = build::victims_now(snapshot, access, &page.answer.view);
-                Value::Preemptions(Box::new(page))
+                Value::page(page)
             }
-            Question::Usage(query) => Value::Usage(Box::new(self.history.usage(query, access).await?)),
+            Question::Usage(query) => Value::page(self.history.usage(query, access).await?),
             Question::Workload(namespace, name) => {
-                self.verdict(access, &ObjectKey::new(namespace, name), snapshot).await?
+                Value::page(self.workload(access, &ObjectKey::new(namespace, name), snapshot).await?)
             }
             Question::Namespace(name) => {
-                Value::Namespace(Box::new(build::namespace_page(snapshot, access, (name, source))?))
+                Value::page(build::namespace_page(snapshot, access, (name, source))?)
             }
         })
     }
 
+    /// Returns the page of a cohort, or the start page with what the leader decides and writes and the lines of the last 24 hours.
     async fn overview(
         &self,
         (snapshot, access): (&Arc<Snapshot>, &Access),
-        root: (Option<&str>, Source),
-    ) -> Result<Value, ModelError> {
+        (cohort, source): (Option<&str>, Source),
+        fr: &str,
+    ) -> Result<Overview, ModelError> {
         let audit = self.audits.get(snapshot, Form::of(access, None)).await?;
-        let page = build::overview(snapshot, access, root, &audit.findings)?;
-        Ok(Value::Overview(Box::new(page)))
-    }
-
-    /// Adds what the leader decides and writes to the start page.
-    async fn with_manager(&self, value: Value) -> Value {
-        let Value::Overview(mut page) = value else { return value };
-        if page.cohort.is_empty()
-            && let Some(LeaderAnswer::Manager(answer)) = self.ask(questions::Question::Manager).await
-        {
-            page.manager = Some(answer.view);
+        let mut page = build::overview(snapshot, access, (cohort, source), &audit.findings)?;
+        fr.clone_into(&mut page.fr);
+        if cohort.is_none() {
+            if let Some(LeaderAnswer::Manager(answer)) = self.ask(questions::Question::Manager).await {
+                page.manager = Some(answer.view);
+            }
+            page.trend = self.history.lines(None, access).await;
         }
-        Value::Overview(page)
-    }
-
-    /// Adds the lines of the last 24 hours to a page that shows some.
-    async fn with_lines(&self, value: Value, access: &Access) -> Result<Value, Unanswered> {
-        Ok(match value {
-            Value::Overview(mut page) if page.cohort.is_empty() => {
-                page.trend = self.history.lines(None, access).await;
-                Value::Overview(page)
-            }
-            Value::ClusterQueue(mut page) => {
-                let name = page.cluster_queue.metadata.name.clone();
-                page.trend = self.history.lines(Some(&name), access).await;
-                Value::ClusterQueue(page)
-            }
-            other => other,
-        })
+        Ok(page)
     }
 
     /// Returns an answer of the leader that is at most two seconds old; `None` if there is none now.
@@ -238,12 +224,12 @@ impl PublishedState {
     }
 
     /// Asks the leader why a Workload is where it is. Without its answer the page shows what the condition says.
-    async fn verdict(
+    async fn workload(
         &self,
         access: &Access,
         key: &ObjectKey,
         snapshot: &Snapshot,
-    ) -> Result<Value, ModelError> {
+    ) -> Result<WorkloadPage, ModelError> {
         // Before the leader is asked, so that its answer says nothing about what exists.
         let row = workload(snapshot, access, key)?;
         let cohorts = build::cohorts_above(snapshot, access, &row.cluster_queue);
@@ -262,7 +248,7 @@ impl PublishedState {
                 Box::new(Answer { view, source: self.source(snapshot), partial: true })
             }
         };
-        Ok(Value::Workload(answer, cohorts))
+        Ok(WorkloadPage { answer: *answer, cohorts })
     }
 
     fn unanswered(
@@ -311,9 +297,6 @@ impl Models for PublishedState {
     }
 
     fn answer(&self, question: Question, access: Access) -> Answering<'_> {
-        Box::pin(async move {
-            let value = self.value(&question, &access).await?;
-            self.with_lines(self.with_manager(value).await, &access).await
-        })
+        Box::pin(async move { self.value(&question, &access).await })
     }
 }

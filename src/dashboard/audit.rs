@@ -5,6 +5,7 @@
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
+use super::page::Page;
 use super::text::{self, Moment};
 use crate::visibility::access::Access;
 use crate::visibility::findings::Form;
@@ -118,6 +119,20 @@ pub(super) struct FindingRow {
     pub(super) command: String,
     /// What corrects it as a sentence; empty for none.
     pub(super) advice: String,
+}
+
+impl Page for AuditPage {
+    fn html(&self, request: &Request) -> askama::Result<String> {
+        audit(request, self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+
+    fn csv(&self) -> Option<String> {
+        Some(super::csv::findings(&self.items))
+    }
 }
 
 /// Renders the page of findings.

@@ -4,6 +4,7 @@ use super::chart::{self, Chart};
 use super::data::{ClusterQueuePage, PathNode};
 use super::frame::{Frame, Request, Section};
 use super::marks::{Shape, Tag};
+use super::page::Page;
 use super::rows::{Crumb, QuotaRow, WorkloadRow};
 use super::text;
 use crate::visibility::views::QuotaView;
@@ -59,6 +60,16 @@ struct LocalQueueRow {
     href: String,
     pending: String,
     admitted: String,
+}
+
+impl Page for ClusterQueuePage {
+    fn html(&self, request: &Request) -> askama::Result<String> {
+        cluster_queue(request, self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
 }
 
 /// Renders the page of a ClusterQueue.

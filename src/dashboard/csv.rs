@@ -9,7 +9,7 @@ const HEADER: &str =
     "namespace,name,clusterQueue,localQueue,position,priority,since,resource,amount,reason,message\r\n";
 
 /// Writes workloads.
-pub fn workloads(views: &[WorkloadView]) -> String {
+pub(super) fn workloads(views: &[WorkloadView]) -> String {
     let mut text = HEADER.to_owned();
     for view in views {
         let need = view.needs.first();
@@ -34,7 +34,7 @@ pub fn workloads(views: &[WorkloadView]) -> String {
 }
 
 /// Writes flavors, one line for each of their resources.
-pub fn flavors(views: &[FlavorView]) -> String {
+pub(super) fn flavors(views: &[FlavorView]) -> String {
     let mut text =
         "flavor,nodes,schedulableNodes,resource,schedulable,quota,slack,charged,others,free\r\n".to_owned();
     for view in views {
@@ -51,7 +51,7 @@ pub fn flavors(views: &[FlavorView]) -> String {
 }
 
 /// Writes findings.
-pub fn findings(found: &[Finding]) -> String {
+pub(super) fn findings(found: &[Finding]) -> String {
     let mut text = "severity,check,kind,namespace,name,message,consequence,correction\r\n".to_owned();
     for finding in found {
         let object = &finding.object;

@@ -17,6 +17,9 @@ pub struct Overview {
     /// The cohort whose subtree is shown; empty for the whole tree.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cohort: String,
+    /// The flavor-resource `FLAVOR:RESOURCE` of the tree, as the address has it; empty for the one that is used most.
+    #[serde(skip)]
+    pub fr: String,
     /// Number of pending workloads.
     pub pending: u64,
     /// Number of those that wait for a change, not for time.

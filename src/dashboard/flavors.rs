@@ -5,6 +5,7 @@
 use super::frame::{Frame, Request, Section};
 use super::heat::{DrawnBlock, HeatMap};
 use super::links::{Links, encode};
+use super::page::Page;
 use super::text;
 use crate::visibility::views::{AmountView, FlavorResourceView, FlavorView, LevelView, Source};
 use askama::Template;
@@ -93,6 +94,20 @@ struct GangRow {
     location: String,
     pods: String,
     limited_by: String,
+}
+
+impl Page for FlavorPage {
+    fn html(&self, request: &Request) -> askama::Result<String> {
+        flavors(request, self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+
+    fn csv(&self) -> Option<String> {
+        Some(super::csv::flavors(&self.items))
+    }
 }
 
 /// Renders the page of all flavors, or of one.

@@ -5,6 +5,7 @@ use super::data::NamespacePage;
 use super::frame::{Frame, Request, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
+use super::page::Page;
 use super::rows::WorkloadRow;
 use super::text;
 use crate::visibility::views::{LocalQueueView, LocalQuotaView};
@@ -42,6 +43,16 @@ struct QueueRow {
     available: String,
     pending: String,
     admitted: String,
+}
+
+impl Page for NamespacePage {
+    fn html(&self, request: &Request) -> askama::Result<String> {
+        namespace(request, self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
 }
 
 /// Renders the page of a namespace.

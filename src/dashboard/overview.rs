@@ -9,6 +9,7 @@ use super::data::Overview;
 use super::frame::{Frame, Request, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
+use super::page::Page;
 use super::text::{self, Moment};
 use crate::visibility::selector::{is_pending_reason, needs_change};
 use crate::visibility::views::{
@@ -120,6 +121,16 @@ struct ReasonRow {
     width: String,
     count: String,
     oldest: Moment,
+}
+
+impl Page for Overview {
+    fn html(&self, request: &Request) -> askama::Result<String> {
+        overview(request, self, Some(self.fr.as_str()))
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
 }
 
 /// Renders the start page, with the tree of a flavor-resource (`FLAVOR:RESOURCE`), or of the one that is used most.

@@ -4,6 +4,7 @@ use super::data::{PendingPage, PendingQuery};
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
 use super::marks::Shape;
+use super::page::Page;
 use super::rows::WorkloadRow;
 use super::text::{self, Moment};
 use super::workload_list::StateLink;
@@ -76,6 +77,20 @@ struct Chip {
     count: String,
     href: String,
     current: bool,
+}
+
+impl Page for PendingPage {
+    fn html(&self, request: &Request) -> askama::Result<String> {
+        pending(request, self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+
+    fn csv(&self) -> Option<String> {
+        Some(super::csv::workloads(&self.items))
+    }
 }
 
 /// Renders a page of pending workloads.

@@ -7,9 +7,10 @@ use super::chart;
 use super::frame::{Frame, Request, Section};
 use super::links::{Links, in_form};
 use super::marks::{Shape, Tag};
+use super::page::Page;
 use super::text::{self, Moment};
 use crate::history::OTHERS;
-use crate::visibility::history::workload_text;
+use crate::visibility::history::{csv, workload_text};
 use crate::visibility::views::{
     Answer, HistoryWorkload, HoursOf, PreemptionReport, PreemptionSumView, PreemptionView, WorkloadState,
 };
@@ -172,6 +173,20 @@ pub(super) fn href(links: &Links, query: &PreemptionFilter) -> String {
         ("after", &query.after),
     ];
     links.with_query("/preemptions", &pairs)
+}
+
+impl Page for PreemptionPage {
+    fn html(&self, request: &Request) -> askama::Result<String> {
+        preemptions(request, self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+
+    fn csv(&self) -> Option<String> {
+        Some(csv::preemptions(&self.answer.view))
+    }
 }
 
 /// Renders the page of preemptions.

@@ -5,8 +5,10 @@
 
 use super::frame::{Frame, Request, Section};
 use super::links::{Links, in_form};
+use super::page::Page;
 use super::text::{self, Moment};
 use crate::history::{Gap, UsageGroup};
+use crate::visibility::history::csv;
 use crate::visibility::views::{Answer, HoursView, Recorded, UsageReport, UsageView};
 use askama::Template;
 use jiff::Timestamp;
@@ -123,6 +125,20 @@ pub(super) fn href(links: &Links, query: &UsageFilter) -> String {
         ("ns", &query.namespace),
     ];
     links.with_query("/usage", &pairs)
+}
+
+impl Page for UsagePage {
+    fn html(&self, request: &Request) -> askama::Result<String> {
+        usage(request, self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+
+    fn csv(&self) -> Option<String> {
+        Some(csv::usage(&self.answer.view))
+    }
 }
 
 /// Renders the page of usage.

@@ -5,6 +5,7 @@
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
 use super::marks::{self, Shape, Tag};
+use super::page::Page;
 use super::rows::Crumb;
 use super::text::{self, Moment};
 use super::verdict_sentence::{Piece, sentence};
@@ -14,6 +15,15 @@ use crate::visibility::views::{
 };
 use askama::Template;
 use jiff::Timestamp;
+
+/// The page of a Workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkloadPage {
+    /// Why the Workload is where it is; this alone is the JSON of the page.
+    pub answer: Answer<Verdict>,
+    /// The cohorts of its ClusterQueue from the root, as far as the viewer sees them.
+    pub cohorts: Vec<String>,
+}
 
 #[derive(Template)]
 #[template(path = "workload.html", config = "src/dashboard/askama.toml")]
@@ -100,6 +110,16 @@ struct CheckRow {
     name: String,
     tag: Tag,
     message: String,
+}
+
+impl Page for WorkloadPage {
+    fn html(&self, request: &Request) -> askama::Result<String> {
+        workload(request, &self.answer, &self.cohorts)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&self.answer)
+    }
 }
 
 /// Renders the page of a Workload. `cohorts` are those of its ClusterQueue from the root, as far as the viewer sees them.

@@ -3,6 +3,7 @@
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
+use super::page::Page;
 use super::pending::{Choice, Paging, choices, selected};
 use super::rows::WorkloadRow;
 use super::text::{self, Moment};
@@ -147,6 +148,20 @@ pub(super) fn href(links: &Links, query: &WorkloadListQuery) -> String {
         ("after", &query.after),
     ];
     links.with_query(path(Some(query.list)), &pairs)
+}
+
+impl Page for WorkloadListPage {
+    fn html(&self, request: &Request) -> askama::Result<String> {
+        workload_list(request, self)
+    }
+
+    fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+
+    fn csv(&self) -> Option<String> {
+        Some(super::csv::workloads(&self.items))
+    }
 }
 
 /// Renders a page of workloads that are not pending.

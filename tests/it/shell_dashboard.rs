@@ -8,7 +8,10 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sluice::dashboard::{Freshness, Links, Question};
+use sluice::dashboard::{
+    AuditPage, FlavorPage, Freshness, Links, NamespacePage, Overview, PendingPage, PreemptionPage, Question,
+    UsagePage, WorkloadListPage, WorkloadPage,
+};
 use sluice::kube::client::{Caller, Rate};
 use sluice::server::dashboard::models::{Answering, Models, Unanswered, Value as PageValue};
 use sluice::server::dashboard::{Settings, router};
@@ -50,23 +53,23 @@ impl Models for Recorded {
         self.asked.lock().unwrap().push((question.clone(), access));
         let found = match question {
             Question::Overview { .. } => {
-                let mut page: Box<sluice::dashboard::Overview> = read("overview");
+                let mut page: Overview = read("overview");
                 if let Some(pending) = *self.pending.lock().unwrap() {
                     page.pending = pending;
                 }
-                Ok(PageValue::Overview(page))
+                Ok(PageValue::page(page))
             }
-            Question::Pending(_) => Ok(PageValue::Pending(read("pending"))),
-            Question::Workloads(_) => Ok(PageValue::Workloads(read("admitted"))),
-            Question::Preemptions(_) => Ok(PageValue::Preemptions(read("preemptions"))),
-            Question::Usage(_) => Ok(PageValue::Usage(read("usage"))),
-            Question::Workload(..) => Ok(PageValue::Workload(read("workload"), Vec::new())),
-            Question::Namespace(_) => Ok(PageValue::Namespace(read("namespace"))),
-            Question::Audit(_) => Ok(PageValue::Audit(read("audit"))),
-            Question::Flavors(_) => Ok(PageValue::Flavors(read("flavors"))),
-            Question::Job(namespace, _, name) => {
-                Ok(PageValue::Elsewhere(Question::Workload(namespace, name)))
+            Question::Pending(_) => Ok(PageValue::page(read::<PendingPage>("pending"))),
+            Question::Workloads(_) => Ok(PageValue::page(read::<WorkloadListPage>("admitted"))),
+            Question::Preemptions(_) => Ok(PageValue::page(read::<PreemptionPage>("preemptions"))),
+            Question::Usage(_) => Ok(PageValue::page(read::<UsagePage>("usage"))),
+            Question::Workload(..) => {
+                Ok(PageValue::page(WorkloadPage { answer: read("workload"), cohorts: Vec::new() }))
             }
+            Question::Namespace(_) => Ok(PageValue::page(read::<NamespacePage>("namespace"))),
+            Question::Audit(_) => Ok(PageValue::page(read::<AuditPage>("audit"))),
+            Question::Flavors(_) => Ok(PageValue::page(read::<FlavorPage>("flavors"))),
+            Question::Job(namespace, _, name) => Ok(PageValue::Redirect(Question::Workload(namespace, name))),
             Question::ClusterQueue(name) => Err(Unanswered::NotFound {
                 text: format!("There is no ClusterQueue {name}."),
                 similar: vec![("nlp".to_owned(), Question::ClusterQueue("nlp".to_owned()))],

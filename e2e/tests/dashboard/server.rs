@@ -8,7 +8,10 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sluice::dashboard::{Freshness, Links, ListedState, Question};
+use sluice::dashboard::{
+    AuditPage, ClusterQueuePage, FlavorPage, Freshness, Links, ListedState, NamespacePage, Overview, Page,
+    PendingPage, PreemptionPage, Question, UsagePage, WorkloadListPage, WorkloadPage,
+};
 use sluice::kube::client::Caller;
 use sluice::server::dashboard::models::{Answering, Models, Unanswered, Value as PageValue};
 use sluice::server::dashboard::{Settings, router};
@@ -76,6 +79,10 @@ impl Recorded {
         serde_json::from_value(value).map_err(|error| Unanswered::Invalid(error.to_string()))
     }
 
+    fn page<T: Page + DeserializeOwned + 'static>(&self, file: &str) -> Result<PageValue, Unanswered> {
+        Ok(PageValue::page(self.read::<T>(file)?))
+    }
+
     fn value(&self, question: &Question, access: &Access) -> Result<PageValue, Unanswered> {
         let not_found = || Unanswered::NotFound {
             text: format!("There is no {}, or none that you may see.", question.object()),
@@ -86,38 +93,30 @@ impl Recorded {
             return Err(Unanswered::NotSynced { progress });
         }
         match question {
-            Question::Overview { .. } if access.cluster => Ok(PageValue::Overview(self.read("overview")?)),
-            Question::ClusterQueue(name) if name == "nlp" => {
-                Ok(PageValue::ClusterQueue(self.read("cluster_queue")?))
-            }
+            Question::Overview { .. } if access.cluster => self.page::<Overview>("overview"),
+            Question::ClusterQueue(name) if name == "nlp" => self.page::<ClusterQueuePage>("cluster_queue"),
             Question::Workload(namespace, _) if access.sees(namespace) => {
                 let file = if namespace == "rank" { "workload_running" } else { "workload" };
                 let cohorts = vec!["ai".to_owned(), "research".to_owned()];
-                Ok(PageValue::Workload(self.read(file)?, cohorts))
+                Ok(PageValue::page(WorkloadPage { answer: self.read(file)?, cohorts }))
             }
             Question::Pending(query) => {
                 let file = if query.cluster_queue == "vision" { "pending_empty" } else { "pending" };
-                Ok(PageValue::Pending(self.read(file)?))
+                self.page::<PendingPage>(file)
             }
             Question::Workloads(query) => {
                 let file = match query.list {
                     ListedState::Admitted => "admitted",
                     ListedState::Finished => "finished",
                 };
-                Ok(PageValue::Workloads(self.read(file)?))
+                self.page::<WorkloadListPage>(file)
             }
-            Question::Audit(_) => Ok(PageValue::Audit(self.read("audit")?)),
-            Question::Flavors(query) if query.flavor.is_empty() => {
-                Ok(PageValue::Flavors(self.read("flavors")?))
-            }
-            Question::Flavors(query) if query.flavor == "h100-80g" => {
-                Ok(PageValue::Flavors(self.read("flavor")?))
-            }
-            Question::Preemptions(_) => Ok(PageValue::Preemptions(self.read("preemptions")?)),
-            Question::Usage(_) => Ok(PageValue::Usage(self.read("usage")?)),
-            Question::Namespace(name) if name == "nlp-train" => {
-                Ok(PageValue::Namespace(self.read("namespace")?))
-            }
+            Question::Audit(_) => self.page::<AuditPage>("audit"),
+            Question::Flavors(query) if query.flavor.is_empty() => self.page::<FlavorPage>("flavors"),
+            Question::Flavors(query) if query.flavor == "h100-80g" => self.page::<FlavorPage>("flavor"),
+            Question::Preemptions(_) => self.page::<PreemptionPage>("preemptions"),
+            Question::Usage(_) => self.page::<UsagePage>("usage"),
+            Question::Namespace(name) if name == "nlp-train" => self.page::<NamespacePage>("namespace"),
             _ => Err(not_found()),
         }
     }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::models::Value;
 use super::viewer::Viewer;
-use super::{Dashboard, answer, page_key, requests};
+use super::{Dashboard, answer, page_key};
 use crate::dashboard::question::parameters;
 use crate::dashboard::{Fragments, Freshness, Question, changes, row_ids};
 
@@ -137,11 +137,9 @@ impl Updates {
         let access = &self.viewer.access;
         let make = async {
             let (version, value) = dashboard.value(&self.question, access).await.map_err(drop)?;
-            if matches!(*value, Value::Elsewhere(_)) {
-                return Err(());
-            }
+            let Value::Page(page) = &*value else { return Err(()) };
             let shown = dashboard.page_request(&self.question.address(), Some(&self.viewer), &self.headers);
-            let html = requests::render(&shown, &self.question, &value).map_err(drop)?;
+            let html = page.html(&shown).map_err(drop)?;
             Ok((version, Arc::from(html)))
         };
         dashboard.rendered.get(page_key(&self.question, access), make).await.ok()

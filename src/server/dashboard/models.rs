@@ -2,38 +2,23 @@
 
 use std::pin::Pin;
 
-use crate::dashboard::{
-    AuditPage, ClusterQueuePage, FlavorPage, Freshness, NamespacePage, Overview, PendingPage, PreemptionPage,
-    Question, UsagePage, WorkloadListPage,
-};
+use crate::dashboard::{Freshness, Page, Question};
 use crate::visibility::access::Access;
-use crate::visibility::views::{Answer, Verdict};
 
-/// The value of a page.
-#[derive(Clone, Debug)]
+/// The answer to a question.
+#[derive(Debug)]
 pub enum Value {
-    /// Of the start page, or of the subtree of a cohort.
-    Overview(Box<Overview>),
-    /// Of a ClusterQueue.
-    ClusterQueue(Box<ClusterQueuePage>),
-    /// Of a Workload, with the cohorts of its ClusterQueue from the root.
-    Workload(Box<Answer<Verdict>>, Vec<String>),
-    /// Of a list of pending workloads.
-    Pending(Box<PendingPage>),
-    /// Of a list of workloads that are not pending.
-    Workloads(Box<WorkloadListPage>),
-    /// Of flavors.
-    Flavors(Box<FlavorPage>),
-    /// Of findings.
-    Audit(Box<AuditPage>),
-    /// Of preemptions.
-    Preemptions(Box<PreemptionPage>),
-    /// Of usage.
-    Usage(Box<UsagePage>),
-    /// Of a namespace.
-    Namespace(Box<NamespacePage>),
+    /// The value of the page.
+    Page(Box<dyn Page>),
     /// Another page answers.
-    Elsewhere(Question),
+    Redirect(Question),
+}
+
+impl Value {
+    /// Returns the value of a page as an answer.
+    pub fn page(page: impl Page + 'static) -> Self {
+        Self::Page(Box::new(page))
+    }
 }
 
 /// Why a page has no value.

@@ -28,55 +28,6 @@ fn wants_json(headers: &HeaderMap) -> bool {
     accepted.contains("application/json") && !accepted.contains("text/html")
 }
 
-/// Renders the page of a value.
-pub(super) fn render(request: &pages::Request, question: &Question, value: &Value) -> askama::Result<String> {
-    match (question, value) {
-        (Question::Overview { fr } | Question::Cohort { fr, .. }, Value::Overview(data)) => {
-            pages::overview(request, data, Some(fr.as_str()))
-        }
-        (_, Value::Overview(data)) => pages::overview(request, data, None),
-        (_, Value::ClusterQueue(data)) => pages::cluster_queue(request, data),
-        (_, Value::Workload(data, cohorts)) => pages::workload(request, data, cohorts),
-        (_, Value::Pending(data)) => pages::pending(request, data),
-        (_, Value::Workloads(data)) => pages::workload_list(request, data),
-        (_, Value::Flavors(data)) => pages::flavors(request, data),
-        (_, Value::Audit(data)) => pages::audit(request, data),
-        (_, Value::Preemptions(data)) => pages::preemptions(request, data),
-        (_, Value::Usage(data)) => pages::usage(request, data),
-        (_, Value::Namespace(data)) => pages::namespace(request, data),
-        (_, Value::Elsewhere(_)) => Ok(String::new()),
-    }
-}
-
-fn json(value: &Value) -> serde_json::Result<String> {
-    match value {
-        Value::Overview(data) => serde_json::to_string(data),
-        Value::ClusterQueue(data) => serde_json::to_string(data),
-        Value::Workload(data, _) => serde_json::to_string(data),
-        Value::Pending(data) => serde_json::to_string(data),
-        Value::Workloads(data) => serde_json::to_string(data),
-        Value::Flavors(data) => serde_json::to_string(data),
-        Value::Audit(data) => serde_json::to_string(data),
-        Value::Preemptions(data) => serde_json::to_string(data),
-        Value::Usage(data) => serde_json::to_string(data),
-        Value::Namespace(data) => serde_json::to_string(data),
-        Value::Elsewhere(_) => Ok("{}".to_owned()),
-    }
-}
-
-/// Returns the rows of a list.
-fn csv(value: &Value) -> Option<String> {
-    match value {
-        Value::Pending(data) => Some(pages::csv::workloads(&data.items)),
-        Value::Workloads(data) => Some(pages::csv::workloads(&data.items)),
-        Value::Flavors(data) => Some(pages::csv::flavors(&data.items)),
-        Value::Audit(data) => Some(pages::csv::findings(&data.items)),
-        Value::Preemptions(data) => Some(crate::visibility::history::csv::preemptions(&data.answer.view)),
-        Value::Usage(data) => Some(crate::visibility::history::csv::usage(&data.answer.view)),
-        _ => None,
-    }
-}
-
 impl Dashboard {
     /// Returns what pages are rendered with.
     pub(super) fn page_request(
@@ -118,16 +69,17 @@ pub(super) async fn page(State(dashboard): State<Arc<Dashboard>>, request: Reque
         Ok((_, value)) => value,
         Err(none) => return without_value(&dashboard, headers, (&shown, form), none),
     };
-    if let Value::Elsewhere(other) = &*value {
-        return answer::see_other(&dashboard.links.to(&other.address()));
-    }
+    let page = match &*value {
+        Value::Page(page) => page,
+        Value::Redirect(other) => return answer::see_other(&dashboard.links.to(&other.address())),
+    };
     let mut response = match form {
-        Form::Html => answer::page(headers, StatusCode::OK, render(&shown, &question, &value)),
+        Form::Html => answer::page(headers, StatusCode::OK, page.html(&shown)),
         Form::Json => {
-            answer::text(headers, StatusCode::OK, "application/json", &json(&value).unwrap_or_default())
+            answer::text(headers, StatusCode::OK, "application/json", &page.json().unwrap_or_default())
         }
         Form::Csv => {
-            if let Some(text) = csv(&value) {
+            if let Some(text) = page.csv() {
                 answer::text(headers, StatusCode::OK, "text/csv; charset=utf-8", &text)
             } else {
                 let none = Unanswered::Invalid("o: only lists have the form csv".to_owned());
