@@ -123,7 +123,7 @@ pub(super) struct FindingRow {
 
 impl Page for AuditPage {
     fn html(&self, request: &Request) -> askama::Result<String> {
-        audit(request, self)
+        render(request, self)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -136,10 +136,7 @@ impl Page for AuditPage {
 }
 
 /// Renders the page of findings.
-///
-/// # Errors
-/// The template fails, which is a bug.
-pub fn audit(request: &Request, data: &AuditPage) -> askama::Result<String> {
+fn render(request: &Request, data: &AuditPage) -> askama::Result<String> {
     let (query, links) = (&data.query, &request.links);
     let shown = data.items.get(..MAX_FINDINGS).unwrap_or(&data.items);
     let is_cut = usize::try_from(data.total).unwrap_or(usize::MAX) > shown.len();

@@ -64,7 +64,7 @@ struct LocalQueueRow {
 
 impl Page for ClusterQueuePage {
     fn html(&self, request: &Request) -> askama::Result<String> {
-        cluster_queue(request, self)
+        render(request, self)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -73,10 +73,7 @@ impl Page for ClusterQueuePage {
 }
 
 /// Renders the page of a ClusterQueue.
-///
-/// # Errors
-/// The template fails, which is a bug.
-pub fn cluster_queue(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> {
+fn render(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> {
     let (queue, links) = (&data.cluster_queue, &request.links);
     let name = queue.metadata.name.as_str();
     let state =

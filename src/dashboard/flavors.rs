@@ -98,7 +98,7 @@ struct GangRow {
 
 impl Page for FlavorPage {
     fn html(&self, request: &Request) -> askama::Result<String> {
-        flavors(request, self)
+        render(request, self)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -111,10 +111,7 @@ impl Page for FlavorPage {
 }
 
 /// Renders the page of all flavors, or of one.
-///
-/// # Errors
-/// The template fails, which is a bug.
-pub fn flavors(request: &Request, data: &FlavorPage) -> askama::Result<String> {
+fn render(request: &Request, data: &FlavorPage) -> askama::Result<String> {
     let (query, links) = (&data.query, &request.links);
     let only = data.items.first().filter(|_| !query.flavor.is_empty());
     let heading = if query.flavor.is_empty() { "Flavors" } else { &query.flavor };

@@ -47,7 +47,7 @@ struct QueueRow {
 
 impl Page for NamespacePage {
     fn html(&self, request: &Request) -> askama::Result<String> {
-        namespace(request, self)
+        render(request, self)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -56,10 +56,7 @@ impl Page for NamespacePage {
 }
 
 /// Renders the page of a namespace.
-///
-/// # Errors
-/// The template fails, which is a bug.
-pub fn namespace(request: &Request, data: &NamespacePage) -> askama::Result<String> {
+fn render(request: &Request, data: &NamespacePage) -> askama::Result<String> {
     let (links, name) = (&request.links, data.namespace.as_str());
     NamespaceTemplate {
         frame: Frame::of(request, name, Section::Namespace, (&data.source, data.partial)),

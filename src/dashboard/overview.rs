@@ -125,7 +125,7 @@ struct ReasonRow {
 
 impl Page for Overview {
     fn html(&self, request: &Request) -> askama::Result<String> {
-        overview(request, self, Some(self.fr.as_str()))
+        render(request, self)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -133,13 +133,10 @@ impl Page for Overview {
     }
 }
 
-/// Renders the start page, with the tree of a flavor-resource (`FLAVOR:RESOURCE`), or of the one that is used most.
-///
-/// # Errors
-/// The template fails, which is a bug.
-pub fn overview(request: &Request, data: &Overview, chosen: Option<&str>) -> askama::Result<String> {
+/// Renders the start page, with the tree of the flavor-resource that is asked for, or of the one that is used most.
+fn render(request: &Request, data: &Overview) -> askama::Result<String> {
     let known = flavor_resources(data);
-    let chosen = chosen.and_then(|text| text.split_once(':')).map(|(f, r)| (f.to_owned(), r.to_owned()));
+    let chosen = data.fr.split_once(':').map(|(f, r)| (f.to_owned(), r.to_owned()));
     let chosen = chosen.filter(|key| known.contains_key(key)).or_else(|| most_used(&known, data));
     let (rows, is_cut) = tree(data, chosen.as_ref(), &request.links);
     let rate = |rate: Option<f64>| rate.map(chart::number).unwrap_or_default();

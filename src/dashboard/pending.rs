@@ -81,7 +81,7 @@ struct Chip {
 
 impl Page for PendingPage {
     fn html(&self, request: &Request) -> askama::Result<String> {
-        pending(request, self)
+        render(request, self)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -94,10 +94,7 @@ impl Page for PendingPage {
 }
 
 /// Renders a page of pending workloads.
-///
-/// # Errors
-/// The template fails, which is a bug.
-pub fn pending(request: &Request, data: &PendingPage) -> askama::Result<String> {
+fn render(request: &Request, data: &PendingPage) -> askama::Result<String> {
     let (query, links) = (&data.query, &request.links);
     let without_page = PendingQuery { after: String::new(), ..query.clone() };
     let next = match data.metadata.continue_token.as_str() {
@@ -148,7 +145,7 @@ pub fn pending(request: &Request, data: &PendingPage) -> askama::Result<String> 
 }
 
 /// Returns the address of a page of pending workloads.
-pub fn href(links: &Links, query: &PendingQuery) -> String {
+pub(super) fn href(links: &Links, query: &PendingQuery) -> String {
     let limit = if query.limit == 0 { String::new() } else { query.limit.to_string() };
     let pairs = [
         ("cq", query.cluster_queue.as_str()),

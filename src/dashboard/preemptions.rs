@@ -177,7 +177,7 @@ pub(super) fn href(links: &Links, query: &PreemptionFilter) -> String {
 
 impl Page for PreemptionPage {
     fn html(&self, request: &Request) -> askama::Result<String> {
-        preemptions(request, self)
+        render(request, self)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -190,10 +190,7 @@ impl Page for PreemptionPage {
 }
 
 /// Renders the page of preemptions.
-///
-/// # Errors
-/// The template fails, which is a bug.
-pub fn preemptions(request: &Request, data: &PreemptionPage) -> askama::Result<String> {
+fn render(request: &Request, data: &PreemptionPage) -> askama::Result<String> {
     let (report, links, query) = (&data.answer.view, &request.links, &data.query);
     let lost = resources(report);
     let to = |change: &dyn Fn(&mut PreemptionFilter)| {

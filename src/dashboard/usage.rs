@@ -129,7 +129,7 @@ pub(super) fn href(links: &Links, query: &UsageFilter) -> String {
 
 impl Page for UsagePage {
     fn html(&self, request: &Request) -> askama::Result<String> {
-        usage(request, self)
+        render(request, self)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -142,10 +142,7 @@ impl Page for UsagePage {
 }
 
 /// Renders the page of usage.
-///
-/// # Errors
-/// The template fails, which is a bug.
-pub fn usage(request: &Request, data: &UsagePage) -> askama::Result<String> {
+fn render(request: &Request, data: &UsagePage) -> askama::Result<String> {
     let (report, query, links) = (&data.answer.view, &data.query, &request.links);
     let group = query.group().unwrap_or(UsageGroup::Queue);
     let mut items: Vec<&UsageView> = report.items.iter().collect();

@@ -114,7 +114,7 @@ struct CheckRow {
 
 impl Page for WorkloadPage {
     fn html(&self, request: &Request) -> askama::Result<String> {
-        workload(request, &self.answer, &self.cohorts)
+        render(request, self)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -122,12 +122,10 @@ impl Page for WorkloadPage {
     }
 }
 
-/// Renders the page of a Workload. `cohorts` are those of its ClusterQueue from the root, as far as the viewer sees them.
-///
-/// # Errors
-/// The template fails, which is a bug.
-pub fn workload(request: &Request, answer: &Answer<Verdict>, cohorts: &[String]) -> askama::Result<String> {
-    let (verdict, links) = (&answer.view, &request.links);
+/// Renders the page of a Workload.
+fn render(request: &Request, data: &WorkloadPage) -> askama::Result<String> {
+    let (answer, links) = (&data.answer, &request.links);
+    let verdict = &answer.view;
     let row = &verdict.workload;
     let (namespace, name) = (row.metadata.namespace.as_str(), row.metadata.name.as_str());
     let job = row.job.as_ref();
@@ -135,7 +133,7 @@ pub fn workload(request: &Request, answer: &Answer<Verdict>, cohorts: &[String])
         job.map_or_else(|| name.to_owned(), |job| format!("{}/{}", job.kind.to_lowercase(), job.name));
     WorkloadTemplate {
         frame: Frame::of(request, name, Section::None, (&answer.source, answer.partial)),
-        crumbs: crumbs(request, verdict, cohorts),
+        crumbs: crumbs(request, verdict, &data.cohorts),
         head: Head {
             namespace,
             name,

@@ -152,7 +152,7 @@ pub(super) fn href(links: &Links, query: &WorkloadListQuery) -> String {
 
 impl Page for WorkloadListPage {
     fn html(&self, request: &Request) -> askama::Result<String> {
-        workload_list(request, self)
+        render(request, self)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -165,10 +165,7 @@ impl Page for WorkloadListPage {
 }
 
 /// Renders a page of workloads that are not pending.
-///
-/// # Errors
-/// The template fails, which is a bug.
-pub fn workload_list(request: &Request, data: &WorkloadListPage) -> askama::Result<String> {
+fn render(request: &Request, data: &WorkloadListPage) -> askama::Result<String> {
     let (query, links) = (&data.query, &request.links);
     let (heading, time, amounts) = match query.list {
         ListedState::Admitted => ("Workloads with quota", "For", "Has"),

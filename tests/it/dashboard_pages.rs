@@ -1,15 +1,11 @@
 //! Pages of the dashboard from recorded values: their HTML, what they escape, and that each number is in the JSON of the page.
 //! `make expected` writes the expected pages.
 
+use crate::recorded_pages::{PAGES, RecordedPage};
 use crate::written_files::{Written, check_or_write};
 use regex::Regex;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sluice::dashboard::{
-    self, AuditPage, ClusterQueuePage, FlavorPage, Freshness, Links, Message, MissingRight, NamespacePage,
-    Overview, PendingPage, PreemptionPage, Request, Scope, UsagePage, WorkloadListPage,
-};
-use sluice::visibility::views::{Answer, Verdict};
+use sluice::dashboard::{self, Freshness, Links, Message, MissingRight, Overview, Request, Scope};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -19,13 +15,12 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/dashboard")
 }
 
-fn recorded(name: &str) -> Value {
-    let text = std::fs::read_to_string(folder().join(format!("{name}.json"))).unwrap();
-    serde_json::from_str(&text).unwrap()
+fn named(name: &str) -> &'static RecordedPage {
+    PAGES.iter().find(|page| page.name == name).unwrap()
 }
 
-fn read<T: DeserializeOwned>(value: &Value) -> T {
-    serde_json::from_value(value.clone()).unwrap()
+fn recorded(name: &str) -> Value {
+    named(name).value().unwrap()
 }
 
 fn request(path: &str, scope: Scope) -> Request {
@@ -42,52 +37,17 @@ fn tenant() -> Scope {
     Scope::Namespace("nlp-train".to_owned())
 }
 
-/// Renders the page of a recorded value.
+/// Renders the page with a value.
 fn render(name: &str, value: &Value, request: &Request) -> String {
-    let cohorts = ["ai".to_owned(), "research".to_owned()];
-    match name {
-        "overview" => dashboard::overview(request, &read::<Overview>(value), None),
-        "cluster_queue" => dashboard::cluster_queue(request, &read::<ClusterQueuePage>(value)),
-        "workload" | "workload_running" => {
-            dashboard::workload(request, &read::<Answer<Verdict>>(value), &cohorts)
-        }
-        "pending" | "pending_empty" => dashboard::pending(request, &read::<PendingPage>(value)),
-        "admitted" | "finished" => dashboard::workload_list(request, &read::<WorkloadListPage>(value)),
-        "preemptions" | "preemptions_empty" => {
-            dashboard::preemptions(request, &read::<PreemptionPage>(value))
-        }
-        "audit" => dashboard::audit(request, &read::<AuditPage>(value)),
-        "usage" => dashboard::usage(request, &read::<UsagePage>(value)),
-        "flavors" | "flavor" => dashboard::flavors(request, &read::<FlavorPage>(value)),
-        "namespace" => dashboard::namespace(request, &read::<NamespacePage>(value)),
-        other => panic!("no page {other}"),
-    }
-    .unwrap()
+    named(name).with(value.clone()).unwrap().html(request).unwrap()
 }
-
-const DATA_PAGES: [(&str, &str); 15] = [
-    ("admitted", "/admitted"),
-    ("finished", "/finished?ns=nlp-train"),
-    ("audit", "/audit"),
-    ("flavors", "/flavors"),
-    ("flavor", "/flavors/h100-80g"),
-    ("preemptions", "/preemptions"),
-    ("preemptions_empty", "/preemptions?cq=vision"),
-    ("usage", "/usage?since=7d"),
-    ("overview", "/"),
-    ("cluster_queue", "/clusterqueues/nlp"),
-    ("workload", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9"),
-    ("workload_running", "/workloads/rank/job-ranker-daily-77ac2"),
-    ("pending", "/pending"),
-    ("pending_empty", "/pending?cq=vision&reason=TopologyPlacementFailed"),
-    ("namespace", "/namespaces/nlp-train"),
-];
 
 /// All pages and states: name and HTML.
 fn pages(links: &Links) -> Vec<(String, String)> {
     let with_links = |request: Request| Request { links: links.clone(), ..request };
     let mut pages = Vec::new();
-    for (name, path) in DATA_PAGES {
+    for page in &PAGES {
+        let (name, path) = (page.name, page.address);
         let scope = if name == "namespace" { tenant() } else { Scope::Cluster };
         let request = with_links(request(path, scope));
         pages.push((name.to_owned(), render(name, &recorded(name), &request)));
@@ -180,23 +140,12 @@ fn rates_are_rounded() {
 fn each_number_of_a_page_is_in_its_json() {
     let number = Regex::new(r"\d[\d,]*(\.\d+)?").unwrap();
     let digits = Regex::new(r"\d+(\.\d+)?").unwrap();
-    for (name, path) in DATA_PAGES {
+    for page in &PAGES {
+        let (name, path) = (page.name, page.address);
         let value = recorded(name);
         let html = render(name, &value, &request(path, Scope::Cluster));
         // The value as the page reads it: what it does not read is no source of a number.
-        let json = match name {
-            "overview" => serde_json::to_string(&read::<Overview>(&value)),
-            "cluster_queue" => serde_json::to_string(&read::<ClusterQueuePage>(&value)),
-            "workload" | "workload_running" => serde_json::to_string(&read::<Answer<Verdict>>(&value)),
-            "preemptions" | "preemptions_empty" => serde_json::to_string(&read::<PreemptionPage>(&value)),
-            "admitted" | "finished" => serde_json::to_string(&read::<WorkloadListPage>(&value)),
-            "audit" => serde_json::to_string(&read::<AuditPage>(&value)),
-            "usage" => serde_json::to_string(&read::<UsagePage>(&value)),
-            "flavors" | "flavor" => serde_json::to_string(&read::<FlavorPage>(&value)),
-            "namespace" => serde_json::to_string(&read::<NamespacePage>(&value)),
-            _ => serde_json::to_string(&read::<PendingPage>(&value)),
-        }
-        .unwrap();
+        let json = page.with(value).unwrap().json().unwrap();
         let known: BTreeSet<&str> = digits.find_iter(&json).map(|n| n.as_str()).collect();
         let mut unknown = Vec::new();
         let text = texts(&html).replace("&#39;", "'").replace("&quot;", "\"");
@@ -224,16 +173,12 @@ fn each_string(value: &mut Value, change: &mut impl FnMut(&mut String)) {
 
 const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'\u{202e}\u{2066}\u{0}--><!--live:lede-->&lt;/main>";
 
-/// Whether a value may stand in place of the text: not where the text is a word of the API.
-fn accepts<T: DeserializeOwned>(value: &Value) -> bool {
-    serde_json::from_value::<T>(value.clone()).is_ok()
-}
-
 #[test]
 fn markup_and_direction_marks_in_any_text_are_shown_as_text() {
     let mut replaced = 0;
     let addresses = Regex::new("(?:href|action|src|data-events)=\"([^\"]*)\"").unwrap();
-    for (name, path) in DATA_PAGES {
+    for page in &PAGES {
+        let (name, path) = (page.name, page.address);
         let value = recorded(name);
         let mut count = 0;
         each_string(&mut value.clone(), &mut |_| count += 1);
@@ -249,19 +194,8 @@ fn markup_and_direction_marks_in_any_text_are_shown_as_text() {
                 }
                 at += 1;
             });
-            let accepted = match name {
-                "overview" => accepts::<Overview>(&one),
-                "cluster_queue" => accepts::<ClusterQueuePage>(&one),
-                "workload" | "workload_running" => accepts::<Answer<Verdict>>(&one),
-                "preemptions" | "preemptions_empty" => accepts::<PreemptionPage>(&one),
-                "admitted" | "finished" => accepts::<WorkloadListPage>(&one),
-                "usage" => accepts::<UsagePage>(&one),
-                "audit" => accepts::<AuditPage>(&one),
-                "flavors" | "flavor" => accepts::<FlavorPage>(&one),
-                "namespace" => accepts::<NamespacePage>(&one),
-                _ => accepts::<PendingPage>(&one),
-            };
-            if accepted {
+            // Not where the text is a word of the API.
+            if page.with(one.clone()).is_ok() {
                 everywhere = one;
                 replaced += 1;
             }

@@ -110,6 +110,8 @@ mod recent_lists;
 mod recipes;
 mod recorded_conversions;
 mod recorded_lives;
+#[path = "../dashboard/recorded_pages.rs"]
+mod recorded_pages;
 mod recorded_reviews;
 mod recorder_manifests;
 mod recreated_sets;

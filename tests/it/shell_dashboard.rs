@@ -1,17 +1,14 @@
 //! The dashboard over HTTP against a scripted API server: signing in, rights, forms of other places, headers, forms of answers, streams.
 
+use super::recorded_pages::{self, RecordedPage};
 use super::shell_executor::scripted_client_with_body;
 use axum::Router;
 use axum::body::Body;
 use flate2::read::GzDecoder;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sluice::dashboard::{
-    AuditPage, FlavorPage, Freshness, Links, NamespacePage, Overview, PendingPage, PreemptionPage, Question,
-    UsagePage, WorkloadListPage, WorkloadPage,
-};
+use sluice::dashboard::{Freshness, Links, Question};
 use sluice::kube::client::{Caller, Rate};
 use sluice::server::dashboard::models::{Answering, Models, Unanswered, Value as PageValue};
 use sluice::server::dashboard::{Settings, router};
@@ -35,9 +32,15 @@ struct Recorded {
     pending: Mutex<Option<u64>>,
 }
 
-fn read<T: DeserializeOwned>(file: &str) -> T {
-    let path = format!("{}/tests/dashboard/{file}.json", env!("CARGO_MANIFEST_DIR"));
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+impl Recorded {
+    /// Returns the value of a page; of the start page, with the number of pending workloads that a test has set.
+    fn page(&self, page: &RecordedPage) -> PageValue {
+        let mut value = page.value().unwrap();
+        if let (Some(pending), "overview") = (*self.pending.lock().unwrap(), page.name) {
+            value["pending"] = pending.into();
+        }
+        PageValue::Page(page.with(value).unwrap())
+    }
 }
 
 impl Models for Recorded {
@@ -51,30 +54,18 @@ impl Models for Recorded {
 
     fn answer(&self, question: Question, access: Access) -> Answering<'_> {
         self.asked.lock().unwrap().push((question.clone(), access));
-        let found = match question {
-            Question::Overview { .. } => {
-                let mut page: Overview = read("overview");
-                if let Some(pending) = *self.pending.lock().unwrap() {
-                    page.pending = pending;
-                }
-                Ok(PageValue::page(page))
+        let found = match (recorded_pages::answering(&question), question) {
+            (Some(page), _) => Ok(self.page(page)),
+            (None, Question::Job(namespace, _, name)) => {
+                Ok(PageValue::Redirect(Question::Workload(namespace, name)))
             }
-            Question::Pending(_) => Ok(PageValue::page(read::<PendingPage>("pending"))),
-            Question::Workloads(_) => Ok(PageValue::page(read::<WorkloadListPage>("admitted"))),
-            Question::Preemptions(_) => Ok(PageValue::page(read::<PreemptionPage>("preemptions"))),
-            Question::Usage(_) => Ok(PageValue::page(read::<UsagePage>("usage"))),
-            Question::Workload(..) => {
-                Ok(PageValue::page(WorkloadPage { answer: read("workload"), cohorts: Vec::new() }))
+            (None, Question::Cohort { .. }) => {
+                Err(Unanswered::NotSynced { progress: "Starting.".to_owned() })
             }
-            Question::Namespace(_) => Ok(PageValue::page(read::<NamespacePage>("namespace"))),
-            Question::Audit(_) => Ok(PageValue::page(read::<AuditPage>("audit"))),
-            Question::Flavors(_) => Ok(PageValue::page(read::<FlavorPage>("flavors"))),
-            Question::Job(namespace, _, name) => Ok(PageValue::Redirect(Question::Workload(namespace, name))),
-            Question::ClusterQueue(name) => Err(Unanswered::NotFound {
-                text: format!("There is no ClusterQueue {name}."),
+            (None, question) => Err(Unanswered::NotFound {
+                text: format!("There is no {}.", question.object()),
                 similar: vec![("nlp".to_owned(), Question::ClusterQueue("nlp".to_owned()))],
             }),
-            Question::Cohort { .. } => Err(Unanswered::NotSynced { progress: "Starting.".to_owned() }),
         };
         Box::pin(async move { found })
     }

@@ -10,6 +10,8 @@
 )]
 
 mod pages;
+#[path = "../../../tests/dashboard/recorded_pages.rs"]
+mod recorded_pages;
 mod server;
 mod use_cases;
 

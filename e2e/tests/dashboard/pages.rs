@@ -5,31 +5,38 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::Setting;
+use crate::{Setting, recorded_pages};
 
-/// Pages with data: name and path.
-const PAGES: [(&str, &str); 12] = [
-    ("overview", "/"),
-    ("cluster-queue", "/clusterqueues/nlp"),
-    ("workload", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9"),
-    ("workload-running", "/workloads/rank/job-ranker-daily-77ac2"),
-    ("pending", "/pending"),
-    ("admitted", "/admitted"),
-    ("namespace", "/namespaces/nlp-train"),
-    ("flavors", "/flavors"),
-    ("flavor", "/flavors/h100-80g"),
-    ("preemptions", "/preemptions"),
-    ("usage", "/usage?since=7d"),
-    ("audit", "/audit"),
-];
-/// Pages that are shown in one way only, if not all are shown in all ways.
-const ONCE: [(&str, &str); 3] = [
-    ("pending-empty", "/pending?cq=vision&reason=TopologyPlacementFailed"),
-    ("finished", "/finished?ns=nlp-train"),
-    ("not-found", "/clusterqueues/none"),
-];
+/// Recorded pages that are shown in one way only, if not all are shown in all ways.
+const ONCE: [&str; 3] = ["pending_empty", "preemptions_empty", "finished"];
 const WIDTHS: [u32; 2] = [1280, 390];
 const THEMES: [&str; 2] = ["light", "dark"];
+
+/// A page that the browser shows.
+struct Shown {
+    /// Name of its pictures.
+    name: String,
+    /// Path and query below the path prefix.
+    path: &'static str,
+    /// Whether it is shown in one way only, if not all pages are shown in all ways.
+    once: bool,
+}
+
+/// Returns all pages: the recorded ones, and one about an object that does not exist.
+fn all_pages() -> Vec<Shown> {
+    let recorded = recorded_pages::PAGES.iter().map(|page| Shown {
+        name: page.name.replace('_', "-"),
+        path: page.address,
+        once: ONCE.contains(&page.name),
+    });
+    let missing = Shown { name: "not-found".to_owned(), path: "/clusterqueues/none", once: true };
+    recorded.chain([missing]).collect()
+}
+
+/// Returns the pages that are shown in all ways.
+fn main_pages() -> impl Iterator<Item = Shown> {
+    all_pages().into_iter().filter(|page| !page.once)
+}
 
 /// What a page is asked about itself.
 const FACTS: &str = "({
@@ -44,10 +51,9 @@ const FACTS: &str = "({
 pub(crate) async fn rendering(setting: &Setting) -> Result<()> {
     let browser = &setting.browser;
     browser.messages().await?;
-    for (name, path) in PAGES.into_iter().chain(ONCE) {
+    for Shown { name, path, once } in all_pages() {
         for width in WIDTHS {
             for theme in THEMES {
-                let once = ONCE.iter().any(|(once, _)| *once == name);
                 if once && !setting.full && (width, theme) != (WIDTHS[0], THEMES[0]) {
                     continue;
                 }
@@ -79,7 +85,7 @@ pub(crate) async fn rendering(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Texts that are replaced by a long name: file and pointers.
+/// Texts that are replaced by a long name: name of the page and pointers.
 const NAMES: [(&str, &[&str]); 7] = [
     ("overview", &["/clusterQueues/0/metadata/name", "/cohorts/0/metadata/name", "/findings/0/message"]),
     (
@@ -113,7 +119,7 @@ pub(crate) async fn long_names(setting: &Setting) -> Result<()> {
     }
     // The value of a page is shared for half a second.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    for (page, path) in PAGES {
+    for Shown { name: page, path, .. } in main_pages() {
         for width in WIDTHS {
             browser.show_as(width, THEMES[0]).await?;
             browser.open(&format!("{}{path}", setting.server.address)).await?;
@@ -145,10 +151,10 @@ pub(crate) async fn pictures(setting: &Setting) -> Result<()> {
     let write = std::env::var_os("SLUICE_WRITE").is_some();
     for (name, height) in HEIGHTS {
         let file = folder.join(format!("dashboard-{name}.png"));
-        let (_, path) = PAGES.into_iter().find(|(page, _)| *page == name).context("no such page")?;
+        let page = main_pages().find(|page| page.name == name).context("no such page")?;
         if write {
             setting.browser.show_as(1_120, THEMES[0]).await?;
-            setting.browser.open(&format!("{}{path}", setting.server.address)).await?;
+            setting.browser.open(&format!("{}{}", setting.server.address, page.path)).await?;
             setting.browser.picture_of_top(&file, (1_120, height)).await?;
         }
         let size = std::fs::metadata(&file).with_context(|| file.display().to_string())?.len();
@@ -169,7 +175,7 @@ async fn text(setting: &Setting) -> Result<String> {
 pub(crate) async fn reload_and_no_scripts(setting: &Setting) -> Result<()> {
     let browser = &setting.browser;
     browser.show_as(WIDTHS[0], THEMES[0]).await?;
-    for (name, path) in PAGES.into_iter().chain(ONCE) {
+    for Shown { name, path, .. } in all_pages() {
         let address = format!("{}{path}", setting.server.address);
         browser.open(&address).await?;
         let first = text(setting).await?;
@@ -206,7 +212,7 @@ pub(crate) async fn accessibility(setting: &Setting) -> Result<()> {
     ];
     for width in WIDTHS {
         setting.browser.show_as(width, THEMES[0]).await?;
-        for (name, path) in PAGES.into_iter().chain(ONCE) {
+        for Shown { name, path, .. } in all_pages() {
             setting.browser.open(&format!("{}{path}", setting.server.address)).await?;
             setting.browser.devtools("Accessibility.enable", json!({})).await?;
             let tree = setting.browser.devtools("Accessibility.getFullAXTree", json!({})).await?;
@@ -248,7 +254,8 @@ const FOCUSABLE: &str =
 /// The Tab key reaches every control of a page in the order of the page, each visibly, and leaves the page again.
 pub(crate) async fn keyboard(setting: &Setting) -> Result<()> {
     let browser = &setting.browser;
-    for (width, (name, path)) in WIDTHS.into_iter().flat_map(|width| PAGES.map(|page| (width, page))) {
+    let pages = WIDTHS.into_iter().flat_map(|width| main_pages().map(move |page| (width, page)));
+    for (width, Shown { name, path, .. }) in pages {
         browser.show_as(width, THEMES[0]).await?;
         browser.open(&format!("{}{path}", setting.server.address)).await?;
         let count = browser.evaluate(FOCUSABLE).await?.as_u64().unwrap_or_default();

@@ -6,12 +6,8 @@ use kube::client::Body;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sluice::dashboard::{
-    AuditPage, ClusterQueuePage, FlavorPage, Freshness, Links, ListedState, NamespacePage, Overview, Page,
-    PendingPage, PreemptionPage, Question, UsagePage, WorkloadListPage, WorkloadPage,
-};
+use sluice::dashboard::{Freshness, Links, Question};
 use sluice::kube::client::Caller;
 use sluice::server::dashboard::models::{Answering, Models, Unanswered, Value as PageValue};
 use sluice::server::dashboard::{Settings, router};
@@ -19,12 +15,13 @@ use sluice::server::listener::{Listener, ListenerLimits, ListenerStop};
 use sluice::server::user_authorizer::UserAuthorizer;
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice_e2e::certs::CertificateAuthority;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+
+use crate::recorded_pages::{self, RecordedPage};
 
 /// Token of a user who sees the cluster.
 pub(crate) const ADMIN: &str = "admin-token";
@@ -39,7 +36,7 @@ pub(crate) struct Recorded {
     version: AtomicU64,
     freshness: Mutex<Freshness>,
     starting: Mutex<bool>,
-    /// Changes to recorded values: file, pointer, value.
+    /// Changes to recorded values: name of the page, pointer, value.
     changes: Mutex<Vec<(&'static str, &'static str, Value)>>,
 }
 
@@ -49,8 +46,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Recorded {
     /// Changes a field of a recorded value.
-    pub(crate) fn change(&self, file: &'static str, pointer: &'static str, value: Value) {
-        lock(&self.changes).push((file, pointer, value));
+    pub(crate) fn change(&self, page: &'static str, pointer: &'static str, value: Value) {
+        lock(&self.changes).push((page, pointer, value));
         self.version.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -64,61 +61,29 @@ impl Recorded {
         *lock(&self.starting) = starting;
     }
 
-    fn read<T: DeserializeOwned>(&self, file: &str) -> Result<T, Unanswered> {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/dashboard/{file}.json"));
-        let text = std::fs::read_to_string(&path).map_err(|error| Unanswered::Invalid(error.to_string()))?;
-        let mut value: Value =
-            serde_json::from_str(&text).map_err(|error| Unanswered::Invalid(error.to_string()))?;
+    /// Returns a page with the changes to its value.
+    fn page(&self, page: &RecordedPage) -> serde_json::Result<PageValue> {
+        let mut value = page.value()?;
         for (changed, pointer, new) in lock(&self.changes).iter() {
-            if *changed == file
+            if *changed == page.name
                 && let Some(field) = value.pointer_mut(pointer)
             {
                 *field = new.clone();
             }
         }
-        serde_json::from_value(value).map_err(|error| Unanswered::Invalid(error.to_string()))
+        page.with(value).map(PageValue::Page)
     }
 
-    fn page<T: Page + DeserializeOwned + 'static>(&self, file: &str) -> Result<PageValue, Unanswered> {
-        Ok(PageValue::page(self.read::<T>(file)?))
-    }
-
-    fn value(&self, question: &Question, access: &Access) -> Result<PageValue, Unanswered> {
-        let not_found = || Unanswered::NotFound {
-            text: format!("There is no {}, or none that you may see.", question.object()),
-            similar: Vec::new(),
-        };
+    fn value(&self, question: &Question) -> Result<PageValue, Unanswered> {
         if *lock(&self.starting) {
             let progress = "This replica waits for the first lists of workloads.".to_owned();
             return Err(Unanswered::NotSynced { progress });
         }
-        match question {
-            Question::Overview { .. } if access.cluster => self.page::<Overview>("overview"),
-            Question::ClusterQueue(name) if name == "nlp" => self.page::<ClusterQueuePage>("cluster_queue"),
-            Question::Workload(namespace, _) if access.sees(namespace) => {
-                let file = if namespace == "rank" { "workload_running" } else { "workload" };
-                let cohorts = vec!["ai".to_owned(), "research".to_owned()];
-                Ok(PageValue::page(WorkloadPage { answer: self.read(file)?, cohorts }))
-            }
-            Question::Pending(query) => {
-                let file = if query.cluster_queue == "vision" { "pending_empty" } else { "pending" };
-                self.page::<PendingPage>(file)
-            }
-            Question::Workloads(query) => {
-                let file = match query.list {
-                    ListedState::Admitted => "admitted",
-                    ListedState::Finished => "finished",
-                };
-                self.page::<WorkloadListPage>(file)
-            }
-            Question::Audit(_) => self.page::<AuditPage>("audit"),
-            Question::Flavors(query) if query.flavor.is_empty() => self.page::<FlavorPage>("flavors"),
-            Question::Flavors(query) if query.flavor == "h100-80g" => self.page::<FlavorPage>("flavor"),
-            Question::Preemptions(_) => self.page::<PreemptionPage>("preemptions"),
-            Question::Usage(_) => self.page::<UsagePage>("usage"),
-            Question::Namespace(name) if name == "nlp-train" => self.page::<NamespacePage>("namespace"),
-            _ => Err(not_found()),
-        }
+        let page = recorded_pages::answering(question).ok_or_else(|| Unanswered::NotFound {
+            text: format!("There is no {}, or none that you may see.", question.object()),
+            similar: Vec::new(),
+        })?;
+        self.page(page).map_err(|error| Unanswered::Invalid(error.to_string()))
     }
 }
 
@@ -131,8 +96,8 @@ impl Models for Recorded {
         lock(&self.freshness).clone()
     }
 
-    fn answer(&self, question: Question, access: Access) -> Answering<'_> {
-        Box::pin(async move { self.value(&question, &access) })
+    fn answer(&self, question: Question, _: Access) -> Answering<'_> {
+        Box::pin(async move { self.value(&question) })
     }
 }
 
