@@ -17,7 +17,7 @@ use super::manager::ManagerContext;
 use super::settings::ManagerSettings;
 use super::visibility;
 use crate::api::ObjectKey;
-use crate::dashboard::{Freshness, Links, Overview, Question, WorkloadPage, build};
+use crate::dashboard::{Freshness, Links, Overview, OverviewQuery, Question, WorkloadPage, build};
 use crate::kube::lease_follower::LeaseFollower;
 use crate::kube::watch_status::WatchStatuses;
 use crate::server::apis::capacity::CapacityCache;
@@ -126,22 +126,19 @@ impl PublishedState {
         let snapshot = self.published.load_full();
         match (self.model(question, access, &snapshot).await, question) {
             (Ok(value), _) => Ok(value),
-            (Err(ModelError::NotFound), Question::Job(namespace, kind, name)) if access.sees(namespace) => {
-                Err(self
-                    .without_workload((namespace, kind, name))
-                    .await
-                    .unwrap_or_else(|| self.unanswered(ModelError::NotFound, question, (&snapshot, access))))
-            }
+            (Err(ModelError::NotFound), Question::Job(job)) if access.sees(&job.namespace) => Err(self
+                .without_workload(job)
+                .await
+                .unwrap_or_else(|| self.unanswered(ModelError::NotFound, question, (&snapshot, access)))),
             (Err(error), _) => Err(self.unanswered(error, question, (&snapshot, access))),
         }
     }
 
     /// Says why a job has no Workload, if that is known.
-    async fn without_workload(&self, (namespace, kind, name): (&str, &str, &str)) -> Option<Unanswered> {
-        let kind = kind.split('.').next().unwrap_or(kind);
-        let job = JobName { namespace: namespace.to_owned(), kind: kind.to_owned(), name: name.to_owned() };
-        let found = self.audits.why_no_workload(job).await?;
-        let text = build::without_workload((namespace, kind, name), &found);
+    async fn without_workload(&self, job: &JobName) -> Option<Unanswered> {
+        let kind = job.kind.split('.').next().unwrap_or_default();
+        let found = self.audits.why_no_workload(JobName { kind: kind.to_owned(), ..job.clone() }).await?;
+        let text = build::without_workload((&job.namespace, kind, &job.name), &found);
         Some(Unanswered::NotFound { text, similar: Vec::new() })
     }
 
@@ -153,11 +150,8 @@ impl PublishedState {
     ) -> Result<Value, ModelError> {
         let source = self.source(snapshot);
         Ok(match question {
-            Question::Overview { fr } => {
-                Value::page(self.overview((snapshot, access), (None, source), fr).await?)
-            }
-            Question::Cohort { name, fr } => {
-                Value::page(self.overview((snapshot, access), (Some(name), source), fr).await?)
+            Question::Overview(query) => {
+                Value::page(self.overview((snapshot, access), (query, source)).await?)
             }
             Question::Audit(query) => {
                 let audit = self.audits.get(snapshot, query.form(access)).await?;
@@ -169,14 +163,15 @@ impl PublishedState {
                 let report = self.capacity.get(flavors::question(flavor, &query.pod, "")?).await?;
                 Value::page(build::flavor_page(snapshot, access, (query, source), &report)?)
             }
-            Question::ClusterQueue(name) => {
-                let mut page = build::cluster_queue_page(snapshot, access, (name, source))?;
-                page.trend = self.history.lines(Some(name), access).await;
+            Question::ClusterQueue(query) => {
+                let mut page = build::cluster_queue_page(snapshot, access, (&query.name, source))?;
+                page.trend = self.history.lines(Some(&query.name), access).await;
                 Value::page(page)
             }
-            Question::Job(namespace, kind, name) => {
-                let name = build::workload_of_job(snapshot, access, (namespace, kind, name))?;
-                Value::Redirect(Question::Workload(namespace.clone(), name))
+            Question::Job(job) => {
+                let asked = (job.namespace.as_str(), job.kind.as_str(), job.name.as_str());
+                let name = build::workload_of_job(snapshot, access, asked)?;
+                Value::Redirect(Question::Workload(WorkloadName { namespace: job.namespace.clone(), name }))
             }
             Question::Pending(query) => Value::page(build::pending_page(snapshot, access, (query, source))?),
             Question::Workloads(query) => {
@@ -188,11 +183,9 @@ impl PublishedState {
                 Value::page(page)
             }
             Question::Usage(query) => Value::page(self.history.usage(query, access).await?),
-            Question::Workload(namespace, name) => {
-                Value::page(self.workload(access, &ObjectKey::new(namespace, name), snapshot).await?)
-            }
-            Question::Namespace(name) => {
-                Value::page(build::namespace_page(snapshot, access, (name, source))?)
+            Question::Workload(name) => Value::page(self.workload(access, name, snapshot).await?),
+            Question::Namespace(query) => {
+                Value::page(build::namespace_page(snapshot, access, (&query.name, source))?)
             }
         })
     }
@@ -201,13 +194,11 @@ impl PublishedState {
     async fn overview(
         &self,
         (snapshot, access): (&Arc<Snapshot>, &Access),
-        (cohort, source): (Option<&str>, Source),
-        fr: &str,
+        (query, source): (&OverviewQuery, Source),
     ) -> Result<Overview, ModelError> {
         let audit = self.audits.get(snapshot, Form::of(access, None)).await?;
-        let mut page = build::overview(snapshot, access, (cohort, source), &audit.findings)?;
-        fr.clone_into(&mut page.fr);
-        if cohort.is_none() {
+        let mut page = build::overview(snapshot, access, (query, source), &audit.findings)?;
+        if query.cohort.is_empty() {
             if let Some(LeaderAnswer::Manager(answer)) = self.ask(questions::Question::Manager).await {
                 page.manager = Some(answer.view);
             }
@@ -227,15 +218,15 @@ impl PublishedState {
     async fn workload(
         &self,
         access: &Access,
-        key: &ObjectKey,
+        name: &WorkloadName,
         snapshot: &Snapshot,
     ) -> Result<WorkloadPage, ModelError> {
         // Before the leader is asked, so that its answer says nothing about what exists.
-        let row = workload(snapshot, access, key)?;
+        let row = workload(snapshot, access, &ObjectKey::new(&name.namespace, &name.name))?;
         let cohorts = build::cohorts_above(snapshot, access, &row.cluster_queue);
         let asked = VerdictQuestion {
             access: access.clone(),
-            workload: WorkloadName { namespace: key.namespace.to_string(), name: key.name.to_string() },
+            workload: name.clone(),
             before: None,
             queue: None,
             priority: None,
@@ -268,7 +259,7 @@ impl PublishedState {
                 Unanswered::NotSynced { progress }
             }
             ModelError::NotFound => Unanswered::NotFound {
-                text: format!("There is no {}, or none that you may see.", question.object()),
+                text: format!("There is no {}, or none that you may see.", question.page().object()),
                 similar: build::similar(snapshot, access, question),
             },
             ModelError::Invalid(text) | ModelError::Expired(text) => Unanswered::Invalid(text),

@@ -5,7 +5,7 @@
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
-use super::page::Page;
+use super::page::{AddressedPage, Page, given};
 use super::text::{self, Moment};
 use crate::visibility::access::Access;
 use crate::visibility::findings::Form;
@@ -121,6 +121,23 @@ pub(super) struct FindingRow {
     pub(super) advice: String,
 }
 
+impl AddressedPage for AuditQuery {
+    fn href(&self, links: &Links) -> String {
+        href(links, self)
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        given(&self.namespace)
+    }
+
+    fn subject(&self) -> String {
+        match given(&self.namespace) {
+            None => "the findings of the cluster".to_owned(),
+            Some(namespace) => format!("findings of namespace {namespace}"),
+        }
+    }
+}
+
 impl Page for AuditPage {
     fn html(&self, request: &Request) -> askama::Result<String> {
         render(request, self)
@@ -156,7 +173,7 @@ fn render(request: &Request, data: &AuditPage) -> askama::Result<String> {
 }
 
 /// Returns the address of the page of findings.
-pub(super) fn href(links: &Links, query: &AuditQuery) -> String {
+fn href(links: &Links, query: &AuditQuery) -> String {
     let pairs =
         [("severity", query.severity.as_str()), ("check", &query.check), ("ns", query.namespace.as_str())];
     links.with_query("/audit", &pairs)

@@ -13,9 +13,10 @@ pub use similar::similar;
 pub use workload_list::workload_list_page;
 
 use super::audit::{AuditPage, AuditQuery, MAX_FINDINGS};
-use super::data::{ClusterQueuePage, NamespacePage, Overview, OverviewNumbers, PathNode};
+use super::data::{ClusterQueuePage, NamespacePage, Overview, OverviewNumbers, OverviewQuery, PathNode};
 use super::flavors::{FlavorPage, FlavorQuery};
 use super::heat::HeatMap;
+use super::page::given;
 use super::preemptions::VictimNow;
 use super::question::DEFAULT_ROWS;
 use crate::api::ObjectKey;
@@ -110,9 +111,10 @@ fn number(count: usize) -> u64 {
 pub fn overview(
     snapshot: &Snapshot,
     access: &Access,
-    (root, source): (Option<&str>, Source),
+    (query, source): (&OverviewQuery, Source),
     found: &[Finding],
 ) -> Result<Overview, ModelError> {
+    let root = given(&query.cohort);
     let mut cohorts = all(|page| cohorts(snapshot, access, page))?;
     let mut queues = all(|page| cluster_queues(snapshot, access, page))?;
     if let Some(root) = root {
@@ -138,7 +140,8 @@ pub fn overview(
     let is_meant = |queue: &str, _: &ObjectKey| queues.iter().any(|known| known.metadata.name == queue);
     let needs_change = sum_needing_change((snapshot, access), &reasons, is_meant);
     Ok(Overview {
-        cohort: root.unwrap_or_default().to_owned(),
+        cohort: query.cohort.clone(),
+        fr: query.fr.clone(),
         pending: queues.iter().map(|queue| queue.pending.total).chain(lost.iter().map(|row| row.count)).sum(),
         needs_change,
         reasons,

@@ -3,12 +3,20 @@
 use super::chart::{self, Chart};
 use super::data::{ClusterQueuePage, PathNode};
 use super::frame::{Frame, Request, Section};
+use super::links::Links;
 use super::marks::{Shape, Tag};
-use super::page::Page;
+use super::page::{AddressedPage, Page};
 use super::rows::{Crumb, QuotaRow, WorkloadRow};
 use super::text;
 use crate::visibility::views::QuotaView;
 use askama::Template;
+
+/// The ClusterQueue that is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterQueueQuery {
+    /// Its name.
+    pub name: String,
+}
 
 #[derive(Template)]
 #[template(path = "cluster_queue.html", config = "src/dashboard/askama.toml")]
@@ -60,6 +68,16 @@ struct LocalQueueRow {
     href: String,
     pending: String,
     admitted: String,
+}
+
+impl AddressedPage for ClusterQueueQuery {
+    fn href(&self, links: &Links) -> String {
+        links.cluster_queue(&self.name)
+    }
+
+    fn subject(&self) -> String {
+        format!("ClusterQueue {}", self.name)
+    }
 }
 
 impl Page for ClusterQueuePage {
@@ -143,7 +161,7 @@ fn shown_quota(data: &ClusterQueuePage) -> Option<&QuotaView> {
     quotas.iter().find(same).or_else(|| quotas.first())
 }
 
-fn path_row(node: &PathNode, links: &super::links::Links) -> PathRow {
+fn path_row(node: &PathNode, links: &Links) -> PathRow {
     let is_queue = node.kind == "ClusterQueue";
     PathRow {
         node: format!("{} {}", node.kind, node.name),

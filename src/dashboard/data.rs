@@ -10,6 +10,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+/// What is asked for on the start page, or on the page of a cohort.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OverviewQuery {
+    /// The cohort whose subtree is meant; empty for the whole tree.
+    pub cohort: String,
+    /// The flavor-resource `FLAVOR:RESOURCE` of the tree; empty for the one that is used most.
+    pub fr: String,
+}
+
 /// The start page: all queues, or those below a cohort.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -17,7 +26,7 @@ pub struct Overview {
     /// The cohort whose subtree is shown; empty for the whole tree.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cohort: String,
-    /// The flavor-resource `FLAVOR:RESOURCE` of the tree, as the address has it; empty for the one that is used most.
+    /// The flavor-resource of the tree that was asked for.
     #[serde(skip)]
     pub fr: String,
     /// Number of pending workloads.

@@ -5,7 +5,7 @@
 use super::frame::{Frame, Request, Section};
 use super::heat::{DrawnBlock, HeatMap};
 use super::links::{Links, encode};
-use super::page::Page;
+use super::page::{AddressedPage, Page, given};
 use super::text;
 use crate::visibility::views::{AmountView, FlavorResourceView, FlavorView, LevelView, Source};
 use askama::Template;
@@ -96,6 +96,23 @@ struct GangRow {
     limited_by: String,
 }
 
+impl AddressedPage for FlavorQuery {
+    fn href(&self, links: &Links) -> String {
+        href(links, self)
+    }
+
+    fn subject(&self) -> String {
+        match given(&self.flavor) {
+            None => "the flavors".to_owned(),
+            Some(flavor) => format!("ResourceFlavor {flavor}"),
+        }
+    }
+
+    fn asks_core(&self) -> bool {
+        true
+    }
+}
+
 impl Page for FlavorPage {
     fn html(&self, request: &Request) -> askama::Result<String> {
         render(request, self)
@@ -138,7 +155,7 @@ fn render(request: &Request, data: &FlavorPage) -> askama::Result<String> {
 }
 
 /// Returns the address of a page of flavors.
-pub(super) fn href(links: &Links, query: &FlavorQuery) -> String {
+fn href(links: &Links, query: &FlavorQuery) -> String {
     let pairs = [("pod", query.pod.as_str()), ("cq", &query.cluster_queue)];
     if query.flavor.is_empty() {
         return links.with_query("/flavors", &pairs);

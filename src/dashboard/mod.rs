@@ -35,14 +35,18 @@ mod workload_list;
 
 pub use assets::{ASSETS, Asset};
 pub use audit::{AuditPage, AuditQuery};
-pub use data::{ClusterQueuePage, NamespacePage, Overview, PathNode, PendingPage, PendingQuery};
+pub use cluster_queue::ClusterQueueQuery;
+pub use data::{
+    ClusterQueuePage, NamespacePage, Overview, OverviewQuery, PathNode, PendingPage, PendingQuery,
+};
 pub use flavors::{FlavorPage, FlavorQuery};
 pub use frame::{Freshness, Request, Scope};
 pub use heat::{HeatBlock, HeatCell, HeatMap, HeatRow};
 pub use links::{Links, encode};
 pub use live::{Fragments, changes, row_ids};
 pub use messages::{Message, MissingRight, forbidden, login, message};
-pub use page::Page;
+pub use namespace::NamespaceQuery;
+pub use page::{AddressedPage, Page};
 pub use preemptions::{PreemptionFilter, PreemptionPage, VictimNow};
 pub use question::Question;
 pub use usage::{UsageFilter, UsagePage};

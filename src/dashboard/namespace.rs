@@ -5,7 +5,7 @@ use super::data::NamespacePage;
 use super::frame::{Frame, Request, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
-use super::page::Page;
+use super::page::{AddressedPage, Page};
 use super::rows::WorkloadRow;
 use super::text;
 use crate::visibility::views::{LocalQueueView, LocalQuotaView};
@@ -13,6 +13,13 @@ use askama::Template;
 
 /// Most LocalQueues of a page: some 1.1 kB each.
 const MAX_QUEUES: usize = 100;
+
+/// The namespace that is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceQuery {
+    /// Its name.
+    pub name: String,
+}
 
 #[derive(Template)]
 #[template(path = "namespace.html", config = "src/dashboard/askama.toml")]
@@ -43,6 +50,20 @@ struct QueueRow {
     available: String,
     pending: String,
     admitted: String,
+}
+
+impl AddressedPage for NamespaceQuery {
+    fn href(&self, links: &Links) -> String {
+        links.namespace(&self.name)
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        Some(&self.name)
+    }
+
+    fn subject(&self) -> String {
+        format!("namespace {}", self.name)
+    }
 }
 
 impl Page for NamespacePage {

@@ -5,11 +5,11 @@
 use super::audit::FindingRow;
 use super::bar::Bar;
 use super::chart::{self, Chart};
-use super::data::Overview;
+use super::data::{Overview, OverviewQuery};
 use super::frame::{Frame, Request, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
-use super::page::Page;
+use super::page::{AddressedPage, Page, given};
 use super::text::{self, Moment};
 use crate::visibility::selector::{is_pending_reason, needs_change};
 use crate::visibility::views::{
@@ -121,6 +121,23 @@ struct ReasonRow {
     width: String,
     count: String,
     oldest: Moment,
+}
+
+impl AddressedPage for OverviewQuery {
+    fn href(&self, links: &Links) -> String {
+        let path = match given(&self.cohort) {
+            None => "/".to_owned(),
+            Some(cohort) => Links::default().cohort(cohort),
+        };
+        links.with_query(&path, &[("fr", &self.fr)])
+    }
+
+    fn subject(&self) -> String {
+        match given(&self.cohort) {
+            None => "the overview of the cluster".to_owned(),
+            Some(cohort) => format!("Cohort {cohort}"),
+        }
+    }
 }
 
 impl Page for Overview {

@@ -1,11 +1,43 @@
-//! What every page is: a value, in the forms in which it is shown.
+//! What every page is: first an address, by which rights are reviewed, then a value, in the forms in which it is shown. The file
+//! of a page implements both.
 //!
-//! Invariant: the forms of a page read its value and the request alone, so that none shows what another lacks the right to.
+//! Invariants: what a viewer must have the right to follows from the address alone; the forms of a page read its value and the
+//! request alone, so that none shows more than another.
 
 use super::frame::Request;
+use super::links::Links;
 use std::fmt::Debug;
 
-/// The value of a page. Its file has the implementation.
+/// A page as its address names it, before it has a value.
+pub trait AddressedPage: Sync {
+    /// Returns the address of the page.
+    fn href(&self, links: &Links) -> String;
+
+    /// Returns the namespace whose view is enough for this page; `None` if it needs the view of the cluster.
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns what the page shows, as in `You may not see …`.
+    fn subject(&self) -> String;
+
+    /// Returns what there may not be, as in `There is no …`.
+    fn object(&self) -> String {
+        self.subject()
+    }
+
+    /// Whether the core computes a part of the page when it is asked for: the rate of such pages is bounded for each user.
+    fn asks_core(&self) -> bool {
+        false
+    }
+}
+
+/// Returns the value of a filter; `None` for one that selects nothing.
+pub(super) fn given(filter: &str) -> Option<&str> {
+    Some(filter).filter(|filter| !filter.is_empty())
+}
+
+/// The value of a page.
 pub trait Page: Debug + Send + Sync {
     /// Renders the page.
     ///

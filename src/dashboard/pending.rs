@@ -4,7 +4,7 @@ use super::data::{PendingPage, PendingQuery};
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
 use super::marks::Shape;
-use super::page::Page;
+use super::page::{AddressedPage, Page, given};
 use super::rows::WorkloadRow;
 use super::text::{self, Moment};
 use super::workload_list::StateLink;
@@ -79,6 +79,23 @@ struct Chip {
     current: bool,
 }
 
+impl AddressedPage for PendingQuery {
+    fn href(&self, links: &Links) -> String {
+        href(links, self)
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        given(&self.namespace)
+    }
+
+    fn subject(&self) -> String {
+        match given(&self.namespace) {
+            None => "the pending workloads of all namespaces".to_owned(),
+            Some(namespace) => format!("workloads of namespace {namespace}"),
+        }
+    }
+}
+
 impl Page for PendingPage {
     fn html(&self, request: &Request) -> askama::Result<String> {
         render(request, self)
@@ -145,7 +162,7 @@ fn render(request: &Request, data: &PendingPage) -> askama::Result<String> {
 }
 
 /// Returns the address of a page of pending workloads.
-pub(super) fn href(links: &Links, query: &PendingQuery) -> String {
+fn href(links: &Links, query: &PendingQuery) -> String {
     let limit = if query.limit == 0 { String::new() } else { query.limit.to_string() };
     let pairs = [
         ("cq", query.cluster_queue.as_str()),

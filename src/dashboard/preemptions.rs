@@ -7,7 +7,7 @@ use super::chart;
 use super::frame::{Frame, Request, Section};
 use super::links::{Links, in_form};
 use super::marks::{Shape, Tag};
-use super::page::Page;
+use super::page::{AddressedPage, Page, given};
 use super::text::{self, Moment};
 use crate::history::OTHERS;
 use crate::visibility::history::{csv, workload_text};
@@ -162,7 +162,7 @@ struct Preemptor {
 }
 
 /// Returns the address of the page.
-pub(super) fn href(links: &Links, query: &PreemptionFilter) -> String {
+fn href(links: &Links, query: &PreemptionFilter) -> String {
     let limit = if query.limit == 0 { String::new() } else { query.limit.to_string() };
     let pairs = [
         ("cq", query.cluster_queue.as_str()),
@@ -173,6 +173,23 @@ pub(super) fn href(links: &Links, query: &PreemptionFilter) -> String {
         ("after", &query.after),
     ];
     links.with_query("/preemptions", &pairs)
+}
+
+impl AddressedPage for PreemptionFilter {
+    fn href(&self, links: &Links) -> String {
+        href(links, self)
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        given(&self.namespace)
+    }
+
+    fn subject(&self) -> String {
+        match given(&self.namespace) {
+            None => "the preemptions of all namespaces".to_owned(),
+            Some(namespace) => format!("preemptions of namespace {namespace}"),
+        }
+    }
 }
 
 impl Page for PreemptionPage {

@@ -3,35 +3,30 @@
 //! Invariants: an address that is read and written again asks the same; what no page has is an error that names it.
 
 use super::audit::AuditQuery;
-use super::data::PendingQuery;
+use super::cluster_queue::ClusterQueueQuery;
+use super::data::{OverviewQuery, PendingQuery};
 use super::flavors::FlavorQuery;
-use super::links::{Links, encode};
+use super::links::Links;
+use super::namespace::NamespaceQuery;
+use super::page::AddressedPage;
 use super::preemptions::PreemptionFilter;
 use super::usage::UsageFilter;
 use super::workload_list::{ListedState, WorkloadListQuery};
+use crate::snapshot::JobName;
 use crate::visibility::pending_list::ListOrder;
+use crate::visibility::questions::WorkloadName;
 
 /// What an address asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// The start page: the tree of all cohorts, for a flavor-resource `FLAVOR:RESOURCE`.
-    Overview {
-        /// The flavor-resource; empty for the one that is used most.
-        fr: String,
-    },
-    /// The subtree of a cohort.
-    Cohort {
-        /// Name of the cohort.
-        name: String,
-        /// The flavor-resource; empty for the one that is used most.
-        fr: String,
-    },
+    /// The tree of all cohorts, or the subtree of one.
+    Overview(OverviewQuery),
     /// A ClusterQueue.
-    ClusterQueue(String),
-    /// A Workload, by namespace and name.
-    Workload(String, String),
-    /// The Workload of a job, by namespace, type and name.
-    Job(String, String, String),
+    ClusterQueue(ClusterQueueQuery),
+    /// A Workload.
+    Workload(WorkloadName),
+    /// The Workload of a job.
+    Job(JobName),
     /// Pending workloads.
     Pending(PendingQuery),
     /// Workloads that have quota, or have finished.
@@ -45,7 +40,7 @@ pub enum Question {
     /// Usage in a period.
     Usage(UsageFilter),
     /// A namespace.
-    Namespace(String),
+    Namespace(NamespaceQuery),
 }
 
 /// Form of an answer.
@@ -137,16 +132,24 @@ impl Question {
         let segments = decoded.ok_or(BadAddress::NoPage)?;
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let question = match segments.as_slice() {
-            [""] => Self::Overview { fr: value("fr") },
+            [""] => Self::Overview(OverviewQuery { cohort: String::new(), fr: value("fr") }),
             ["cohorts", name] if !name.is_empty() => {
-                Self::Cohort { name: (*name).to_owned(), fr: value("fr") }
+                Self::Overview(OverviewQuery { cohort: (*name).to_owned(), fr: value("fr") })
             }
-            ["clusterqueues", name] if !name.is_empty() => Self::ClusterQueue((*name).to_owned()),
-            ["workloads", namespace, name] => Self::Workload((*namespace).to_owned(), (*name).to_owned()),
-            ["jobs", namespace, kind, name] => {
-                Self::Job((*namespace).to_owned(), (*kind).to_owned(), (*name).to_owned())
+            ["clusterqueues", name] if !name.is_empty() => {
+                Self::ClusterQueue(ClusterQueueQuery { name: (*name).to_owned() })
             }
-            ["namespaces", name] if !name.is_empty() => Self::Namespace((*name).to_owned()),
+            ["workloads", namespace, name] => {
+                Self::Workload(WorkloadName { namespace: (*namespace).to_owned(), name: (*name).to_owned() })
+            }
+            ["jobs", namespace, kind, name] => Self::Job(JobName {
+                namespace: (*namespace).to_owned(),
+                kind: (*kind).to_owned(),
+                name: (*name).to_owned(),
+            }),
+            ["namespaces", name] if !name.is_empty() => {
+                Self::Namespace(NamespaceQuery { name: (*name).to_owned() })
+            }
             ["pending"] => Self::Pending(pending(&value)?),
             ["admitted"] => Self::Workloads(workload_list(ListedState::Admitted, &value)?),
             ["finished"] => Self::Workloads(workload_list(ListedState::Finished, &value)?),
@@ -169,85 +172,23 @@ impl Question {
 
     /// Returns path and query of the page, below the path prefix.
     pub fn address(&self) -> String {
-        let links = Links::default();
-        match self {
-            Self::Overview { fr } => links.with_query("/", &[("fr", fr)]),
-            Self::Cohort { name, fr } => {
-                links.with_query(&format!("/cohorts/{}", encode(name)), &[("fr", fr)])
-            }
-            Self::ClusterQueue(name) => links.cluster_queue(name),
-            Self::Workload(namespace, name) => links.workload(namespace, name),
-            Self::Job(namespace, kind, name) => {
-                format!("/jobs/{}/{}/{}", encode(namespace), encode(kind), encode(name))
-            }
-            Self::Pending(query) => super::pending::href(&links, query),
-            Self::Workloads(query) => super::workload_list::href(&links, query),
-            Self::Audit(query) => super::audit::href(&links, query),
-            Self::Flavors(query) => super::flavors::href(&links, query),
-            Self::Preemptions(query) => super::preemptions::href(&links, query),
-            Self::Usage(query) => super::usage::href(&links, query),
-            Self::Namespace(name) => links.namespace(name),
-        }
+        self.page().href(&Links::default())
     }
 
-    /// Returns the namespace whose view is enough for this page; `None` if it needs the view of the cluster.
-    pub fn namespace(&self) -> Option<&str> {
+    /// Returns the page that the address names.
+    pub fn page(&self) -> &dyn AddressedPage {
         match self {
-            Self::Workload(namespace, _) | Self::Job(namespace, ..) | Self::Namespace(namespace) => {
-                Some(namespace)
-            }
-            Self::Pending(PendingQuery { namespace, .. })
-            | Self::Workloads(WorkloadListQuery { namespace, .. })
-            | Self::Preemptions(PreemptionFilter { namespace, .. })
-            | Self::Usage(UsageFilter { namespace, .. })
-            | Self::Audit(AuditQuery { namespace, .. })
-                if !namespace.is_empty() =>
-            {
-                Some(namespace)
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns what there may not be, as in `There is no …`.
-    pub fn object(&self) -> String {
-        match self {
-            Self::Workload(namespace, name) => format!("Workload {name} in namespace {namespace}"),
-            Self::Job(namespace, kind, name) => {
-                format!("Workload of {kind}/{name} in namespace {namespace}")
-            }
-            _ => self.subject(),
-        }
-    }
-
-    /// Returns what the page shows, as in `You may not see …`.
-    pub fn subject(&self) -> String {
-        match self {
-            Self::Overview { .. } => "the overview of the cluster".to_owned(),
-            Self::Cohort { name, .. } => format!("Cohort {name}"),
-            Self::ClusterQueue(name) => format!("ClusterQueue {name}"),
-            Self::Workload(namespace, _) | Self::Job(namespace, ..) => {
-                format!("workloads of namespace {namespace}")
-            }
-            Self::Pending(query) if query.namespace.is_empty() => {
-                "the pending workloads of all namespaces".to_owned()
-            }
-            Self::Pending(query) => format!("workloads of namespace {}", query.namespace),
-            Self::Workloads(query) if query.namespace.is_empty() => {
-                "the workloads of all namespaces".to_owned()
-            }
-            Self::Workloads(query) => format!("workloads of namespace {}", query.namespace),
-            Self::Flavors(query) if query.flavor.is_empty() => "the flavors".to_owned(),
-            Self::Flavors(query) => format!("ResourceFlavor {}", query.flavor),
-            Self::Audit(query) if query.namespace.is_empty() => "the findings of the cluster".to_owned(),
-            Self::Audit(query) => format!("findings of namespace {}", query.namespace),
-            Self::Preemptions(query) if query.namespace.is_empty() => {
-                "the preemptions of all namespaces".to_owned()
-            }
-            Self::Preemptions(query) => format!("preemptions of namespace {}", query.namespace),
-            Self::Usage(query) if query.namespace.is_empty() => "the usage of the cluster".to_owned(),
-            Self::Usage(query) => format!("usage of namespace {}", query.namespace),
-            Self::Namespace(name) => format!("namespace {name}"),
+            Self::Overview(page) => page,
+            Self::ClusterQueue(page) => page,
+            Self::Workload(page) => page,
+            Self::Job(page) => page,
+            Self::Pending(page) => page,
+            Self::Workloads(page) => page,
+            Self::Audit(page) => page,
+            Self::Flavors(page) => page,
+            Self::Preemptions(page) => page,
+            Self::Usage(page) => page,
+            Self::Namespace(page) => page,
         }
     }
 }
@@ -332,9 +273,10 @@ mod tests {
             ("/", None),
             ("/?fr=h100%3Agpu", None),
             ("/cohorts/ai", None),
+            ("/cohorts/a%2Fb?fr=h100%3Agpu", None),
             ("/clusterqueues/a%2Fb", None),
             ("/workloads/ns/w", Some("ns")),
-            ("/jobs/ns/job/x", Some("ns")),
+            ("/jobs/ns/job.batch/x%2Fy", Some("ns")),
             ("/namespaces/ns", Some("ns")),
             ("/pending", None),
             ("/admitted", None),
@@ -353,7 +295,7 @@ mod tests {
             ),
         ] {
             let question = asked(address);
-            assert_eq!(question.namespace(), namespace, "{address}");
+            assert_eq!(question.page().namespace(), namespace, "{address}");
             assert_eq!(question.address(), address);
             assert_eq!(asked(&question.address()), question);
         }

@@ -5,7 +5,7 @@
 
 use super::frame::{Frame, Request, Section};
 use super::links::{Links, in_form};
-use super::page::Page;
+use super::page::{AddressedPage, Page, given};
 use super::text::{self, Moment};
 use crate::history::{Gap, UsageGroup};
 use crate::visibility::history::csv;
@@ -117,7 +117,7 @@ struct Part {
 }
 
 /// Returns the address of the page.
-pub(super) fn href(links: &Links, query: &UsageFilter) -> String {
+fn href(links: &Links, query: &UsageFilter) -> String {
     let pairs = [
         ("by", query.by.as_str()),
         ("since", &query.since),
@@ -125,6 +125,23 @@ pub(super) fn href(links: &Links, query: &UsageFilter) -> String {
         ("ns", &query.namespace),
     ];
     links.with_query("/usage", &pairs)
+}
+
+impl AddressedPage for UsageFilter {
+    fn href(&self, links: &Links) -> String {
+        href(links, self)
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        given(&self.namespace)
+    }
+
+    fn subject(&self) -> String {
+        match given(&self.namespace) {
+            None => "the usage of the cluster".to_owned(),
+            Some(namespace) => format!("usage of namespace {namespace}"),
+        }
+    }
 }
 
 impl Page for UsagePage {

@@ -3,12 +3,14 @@
 //! Invariant: it says only what the verdict says; a part that the verdict lacks is absent.
 
 use super::frame::{Frame, Request, Scope, Section};
-use super::links::Links;
+use super::links::{Links, encode};
 use super::marks::{self, Shape, Tag};
-use super::page::Page;
+use super::page::{AddressedPage, Page};
 use super::rows::Crumb;
 use super::text::{self, Moment};
 use super::verdict_sentence::{Piece, sentence};
+use crate::snapshot::JobName;
+use crate::visibility::questions::WorkloadName;
 use crate::visibility::views::{
     Ahead, Answer, BlockerKindView, BlockerView, ChangeKind, ChangeOption, CheckView, HistoryEntry,
     PodSetAdmission, Verdict,
@@ -110,6 +112,48 @@ struct CheckRow {
     name: String,
     tag: Tag,
     message: String,
+}
+
+impl AddressedPage for WorkloadName {
+    fn href(&self, links: &Links) -> String {
+        links.workload(&self.namespace, &self.name)
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        Some(&self.namespace)
+    }
+
+    fn subject(&self) -> String {
+        format!("workloads of namespace {}", self.namespace)
+    }
+
+    fn object(&self) -> String {
+        format!("Workload {} in namespace {}", self.name, self.namespace)
+    }
+
+    fn asks_core(&self) -> bool {
+        true
+    }
+}
+
+/// The address of a job leads to the page of its Workload.
+impl AddressedPage for JobName {
+    fn href(&self, links: &Links) -> String {
+        let path = [&self.namespace, &self.kind, &self.name].map(|part| encode(part));
+        links.to(&format!("/jobs/{}", path.join("/")))
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        Some(&self.namespace)
+    }
+
+    fn subject(&self) -> String {
+        format!("workloads of namespace {}", self.namespace)
+    }
+
+    fn object(&self) -> String {
+        format!("Workload of {}/{} in namespace {}", self.kind, self.name, self.namespace)
+    }
 }
 
 impl Page for WorkloadPage {

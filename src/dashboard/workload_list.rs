@@ -3,7 +3,7 @@
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
-use super::page::Page;
+use super::page::{AddressedPage, Page, given};
 use super::pending::{Choice, Paging, choices, selected};
 use super::rows::WorkloadRow;
 use super::text::{self, Moment};
@@ -137,7 +137,7 @@ const fn path(list: Option<ListedState>) -> &'static str {
 }
 
 /// Returns the address of a page.
-pub(super) fn href(links: &Links, query: &WorkloadListQuery) -> String {
+fn href(links: &Links, query: &WorkloadListQuery) -> String {
     let limit = if query.limit == 0 { String::new() } else { query.limit.to_string() };
     let pairs = [
         ("cq", query.cluster_queue.as_str()),
@@ -148,6 +148,23 @@ pub(super) fn href(links: &Links, query: &WorkloadListQuery) -> String {
         ("after", &query.after),
     ];
     links.with_query(path(Some(query.list)), &pairs)
+}
+
+impl AddressedPage for WorkloadListQuery {
+    fn href(&self, links: &Links) -> String {
+        href(links, self)
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        given(&self.namespace)
+    }
+
+    fn subject(&self) -> String {
+        match given(&self.namespace) {
+            None => "the workloads of all namespaces".to_owned(),
+            Some(namespace) => format!("workloads of namespace {namespace}"),
+        }
+    }
 }
 
 impl Page for WorkloadListPage {

@@ -85,5 +85,5 @@ fn a_namespace_that_does_not_exist_has_no_page() {
     assert_eq!(page("nlp-train").unwrap().pending, 1);
     assert_eq!(page("nlp-trian").unwrap_err(), ModelError::NotFound);
     let (question, _) = Question::parse("/namespaces/nlp-trian").unwrap();
-    assert_eq!(question.object(), "namespace nlp-trian");
+    assert_eq!(question.page().object(), "namespace nlp-trian");
 }

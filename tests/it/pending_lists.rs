@@ -212,7 +212,7 @@ fn reasons_have_their_oldest_workload() {
         let page = sluice::dashboard::build::overview(
             &core.state.snapshot(),
             &Access::everything(),
-            (None, sluice::visibility::views::Source::default()),
+            (&sluice::dashboard::OverviewQuery::default(), sluice::visibility::views::Source::default()),
             &[],
         );
         let oldest = page.unwrap().numbers.oldest;

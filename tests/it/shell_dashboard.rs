@@ -13,7 +13,9 @@ use sluice::kube::client::{Caller, Rate};
 use sluice::server::dashboard::models::{Answering, Models, Unanswered, Value as PageValue};
 use sluice::server::dashboard::{Settings, router};
 use sluice::server::user_authorizer::UserAuthorizer;
+use sluice::snapshot::JobName;
 use sluice::visibility::access::{Access, TenantDetail};
+use sluice::visibility::questions::WorkloadName;
 use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +32,11 @@ struct Recorded {
     version: AtomicU64,
     asked: Mutex<Vec<(Question, Access)>>,
     pending: Mutex<Option<u64>>,
+}
+
+/// What an address asks for.
+fn asked(address: &str) -> Question {
+    Question::parse(address).unwrap().0
 }
 
 impl Recorded {
@@ -56,15 +63,13 @@ impl Models for Recorded {
         self.asked.lock().unwrap().push((question.clone(), access));
         let found = match (recorded_pages::answering(&question), question) {
             (Some(page), _) => Ok(self.page(page)),
-            (None, Question::Job(namespace, _, name)) => {
-                Ok(PageValue::Redirect(Question::Workload(namespace, name)))
+            (None, Question::Job(JobName { namespace, name, .. })) => {
+                Ok(PageValue::Redirect(Question::Workload(WorkloadName { namespace, name })))
             }
-            (None, Question::Cohort { .. }) => {
-                Err(Unanswered::NotSynced { progress: "Starting.".to_owned() })
-            }
+            (None, Question::Overview(_)) => Err(Unanswered::NotSynced { progress: "Starting.".to_owned() }),
             (None, question) => Err(Unanswered::NotFound {
-                text: format!("There is no {}.", question.object()),
-                similar: vec![("nlp".to_owned(), Question::ClusterQueue("nlp".to_owned()))],
+                text: format!("There is no {}.", question.page().object()),
+                similar: vec![("nlp".to_owned(), asked("/clusterqueues/nlp"))],
             }),
         };
         Box::pin(async move { found })
@@ -223,9 +228,9 @@ async fn access_is_that_of_the_user_and_few_reviews_are_made() {
         let status: Value = serde_json::from_str(&json.body).unwrap();
         assert!(status["message"].as_str().unwrap().contains(right), "{status}");
     }
-    let asked = fixture.recorded.asked.lock().unwrap().clone();
+    let questions = fixture.recorded.asked.lock().unwrap().clone();
     let expected = Access::to_namespace("nlp-train", TenantDetail::None);
-    assert_eq!(asked, [(Question::Namespace("nlp-train".to_owned()), expected)]);
+    assert_eq!(questions, [(asked("/namespaces/nlp-train"), expected)]);
     let count = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
     assert_eq!(count(&fixture.server.token_reviews), 1);
     // Of the cluster, and of each of four namespaces that were asked for.

@@ -80,7 +80,7 @@ impl Recorded {
             return Err(Unanswered::NotSynced { progress });
         }
         let page = recorded_pages::answering(question).ok_or_else(|| Unanswered::NotFound {
-            text: format!("There is no {}, or none that you may see.", question.object()),
+            text: format!("There is no {}, or none that you may see.", question.page().object()),
             similar: Vec::new(),
         })?;
         self.page(page).map_err(|error| Unanswered::Invalid(error.to_string()))

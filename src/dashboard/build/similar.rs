@@ -3,10 +3,16 @@
 //! Invariant: only names that the viewer may see are compared, so that none of another tenant is suggested.
 
 use crate::api::{ObjectKey, similar};
+use crate::cache::records::WorkloadRecord;
+use crate::dashboard::cluster_queue::ClusterQueueQuery;
+use crate::dashboard::data::OverviewQuery;
 use crate::dashboard::flavors::FlavorQuery;
+use crate::dashboard::namespace::NamespaceQuery;
 use crate::dashboard::question::Question;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{JobName, Snapshot};
 use crate::visibility::access::Access;
+use crate::visibility::questions::WorkloadName;
+use std::sync::Arc;
 
 /// Most workloads of a namespace whose names are compared.
 const MAX_COMPARED: usize = 2_000;
@@ -21,16 +27,26 @@ fn like<'a>(
     found.into_iter().map(|name| (name.to_owned(), question(name))).collect()
 }
 
+/// Returns the first Workloads of a namespace.
+fn compared<'a>(snapshot: &'a Snapshot, namespace: &'a str) -> impl Iterator<Item = &'a Arc<WorkloadRecord>> {
+    let index = &snapshot.workloads;
+    let all = index.starting_at(index.up_to(&ObjectKey::new(namespace, ""))).take(MAX_COMPARED);
+    all.take_while(move |record| *record.meta.key.namespace == *namespace)
+}
+
 /// Returns objects whose names are like that of the object that was asked for, as far as the viewer may see them.
 pub fn similar(snapshot: &Snapshot, access: &Access, question: &Question) -> Vec<(String, Question)> {
     let (queues, cohorts) = (&snapshot.queues.cluster_queues, &snapshot.queues.cohorts);
     match question {
         Question::ClusterQueue(wanted) if access.cluster => {
-            like(wanted, queues.keys().map(AsRef::as_ref), |name| Question::ClusterQueue(name.to_owned()))
+            let question = |name: &str| Question::ClusterQueue(ClusterQueueQuery { name: name.to_owned() });
+            like(&wanted.name, queues.keys().map(AsRef::as_ref), question)
         }
-        Question::Cohort { name: wanted, .. } if access.cluster => {
-            let question = |name: &str| Question::Cohort { name: name.to_owned(), fr: String::new() };
-            like(wanted, cohorts.keys().map(AsRef::as_ref), question)
+        Question::Overview(wanted) if access.cluster && !wanted.cohort.is_empty() => {
+            let question = |name: &str| {
+                Question::Overview(OverviewQuery { cohort: name.to_owned(), ..OverviewQuery::default() })
+            };
+            like(&wanted.cohort, cohorts.keys().map(AsRef::as_ref), question)
         }
         Question::Flavors(query) if access.cluster => {
             let known = snapshot.facts.flavors.keys().map(AsRef::as_ref);
@@ -41,23 +57,21 @@ pub fn similar(snapshot: &Snapshot, access: &Access, question: &Question) -> Vec
         Question::Namespace(wanted) => {
             let known = snapshot.references.namespaces.keys().map(AsRef::as_ref);
             let visible = known.filter(|name| access.sees(name));
-            like(wanted, visible, |name| Question::Namespace(name.to_owned()))
+            let question = |name: &str| Question::Namespace(NamespaceQuery { name: name.to_owned() });
+            like(&wanted.name, visible, question)
         }
-        Question::Workload(namespace, wanted) if access.sees(namespace) => {
-            let index = &snapshot.workloads;
-            let all = index.starting_at(index.up_to(&ObjectKey::new(namespace, ""))).take(MAX_COMPARED);
-            let names = all.take_while(|record| *record.meta.key.namespace == **namespace);
-            let question = |name: &str| Question::Workload(namespace.clone(), name.to_owned());
-            like(wanted, names.map(|record| &*record.meta.key.name), question)
+        Question::Workload(wanted) if access.sees(&wanted.namespace) => {
+            let question =
+                |name: &str| Question::Workload(WorkloadName { name: name.to_owned(), ..wanted.clone() });
+            let names = compared(snapshot, &wanted.namespace);
+            like(&wanted.name, names.map(|record| &*record.meta.key.name), question)
         }
-        Question::Job(namespace, kind, wanted) if access.sees(namespace) => {
-            let index = &snapshot.workloads;
-            let all = index.starting_at(index.up_to(&ObjectKey::new(namespace, ""))).take(MAX_COMPARED);
-            let records = all.take_while(|record| *record.meta.key.namespace == **namespace);
-            let is_kind = |known: &str| known.eq_ignore_ascii_case(kind.split('.').next().unwrap_or(kind));
-            let jobs = records.filter_map(|record| record.owner.as_ref()).filter(|job| is_kind(&job.kind));
-            let question = |name: &str| Question::Job(namespace.clone(), kind.clone(), name.to_owned());
-            like(wanted, jobs.map(|job| &*job.name), question)
+        Question::Job(wanted) if access.sees(&wanted.namespace) => {
+            let kind = wanted.kind.split('.').next().unwrap_or_default();
+            let owners = compared(snapshot, &wanted.namespace).filter_map(|record| record.owner.as_ref());
+            let jobs = owners.filter(|job| job.kind.eq_ignore_ascii_case(kind));
+            let question = |name: &str| Question::Job(JobName { name: name.to_owned(), ..wanted.clone() });
+            like(&wanted.name, jobs.map(|job| &*job.name), question)
         }
         _ => Vec::new(),
     }

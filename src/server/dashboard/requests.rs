@@ -61,8 +61,7 @@ pub(super) async fn page(State(dashboard): State<Arc<Dashboard>>, request: Reque
         Err(refused) => return refuse(&dashboard, headers, &address, form, refused),
     };
     let shown = dashboard.page_request(&question.address(), Some(&viewer), headers);
-    let asks_core = matches!(question, Question::Workload(..) | Question::Flavors(_));
-    if asks_core && !dashboard.rate.admits(&viewer.user.name) {
+    if question.page().asks_core() && !dashboard.rate.admits(&viewer.user.name) {
         return without_value(&dashboard, headers, (&shown, form), Unanswered::TooMany);
     }
     let value = match dashboard.value(&question, &viewer.access).await {
@@ -87,7 +86,7 @@ pub(super) async fn page(State(dashboard): State<Arc<Dashboard>>, request: Reque
             }
         }
     };
-    if let Some(namespace) = question.namespace()
+    if let Some(namespace) = question.page().namespace()
         && let Some(cookie) = dashboard.cookies.visit(&shown.namespaces, namespace)
     {
         response.headers_mut().append(SET_COOKIE, cookie);

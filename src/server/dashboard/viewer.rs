@@ -63,7 +63,7 @@ impl Dashboard {
         };
         let right = ListRight { group: GROUP, resource: "clusterqueueviews", namespace: "" };
         let cluster = reviews.may_list(token, &user, right).await?;
-        let namespace = question.namespace().unwrap_or_default();
+        let namespace = question.page().namespace().unwrap_or_default();
         let in_namespace = !cluster && !namespace.is_empty() && {
             let right = ListRight { group: GROUP, resource: "workloadviews", namespace };
             reviews.may_list(token, &user, right).await?
@@ -79,7 +79,7 @@ impl Dashboard {
             (false, false) => {
                 let resource = if namespace.is_empty() { "clusterqueueviews" } else { "workloadviews" };
                 let missing = MissingRight {
-                    page: question.subject(),
+                    page: question.page().subject(),
                     right: format!("list {resource}"),
                     namespace: namespace.to_owned(),
                 };
