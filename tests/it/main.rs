@@ -29,6 +29,7 @@ mod core_settings;
 mod crds;
 mod dashboard_missing;
 mod dashboard_pages;
+mod dashboard_registers;
 mod dashboard_style;
 mod disowned_pods;
 mod dockerfile;

@@ -1,0 +1,119 @@
+//! The lists of pages of the dashboard: they agree, and little code has to know all pages, because the file of a page says what
+//! it is.
+
+use crate::recorded_pages::PAGES;
+use regex::Regex;
+use sluice::dashboard::Question;
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Addresses that lead to other pages, and have no value.
+const REDIRECTS: [&str; 1] = ["/jobs/nlp-train/job/llama-ft"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text_of(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap()
+}
+
+/// Names and texts of the sources in a folder, without those in folders of it.
+fn sources(folder: &str) -> Vec<(String, String)> {
+    let files = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let sources = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let name = |path: &Path| path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+    sources.map(|path| (name(path.as_path()), fs::read_to_string(&path).unwrap())).collect()
+}
+
+/// The name of the type of a struct, or of the variant of an enum.
+fn name_of(value: &dyn Debug) -> String {
+    let text = format!("{value:?}");
+    text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap().to_owned()
+}
+
+fn all_addresses() -> impl Iterator<Item = &'static str> {
+    PAGES.iter().map(|page| page.address).chain(REDIRECTS)
+}
+
+#[test]
+fn each_page_has_a_recorded_value() {
+    let page = Regex::new(r"(?m)^impl Page for (\w+) \{$").unwrap();
+    let texts = sources("src/dashboard");
+    let found = texts.iter().flat_map(|(_, text)| page.captures_iter(text));
+    let pages: BTreeSet<String> = found.map(|found| found[1].to_owned()).collect();
+    let recorded: BTreeSet<String> =
+        PAGES.iter().map(|page| name_of(&page.with(page.value().unwrap()).unwrap())).collect();
+    assert_eq!(recorded, pages);
+}
+
+#[test]
+fn each_question_is_asked_by_an_address() {
+    let text = text_of("src/dashboard/question.rs");
+    let (_, variants) = text.split_once("pub enum Question {\n").unwrap();
+    let (variants, _) = variants.split_once("\n}").unwrap();
+    let variant = Regex::new(r"(?m)^    (\w+)\(").unwrap();
+    let questions: BTreeSet<String> =
+        variant.captures_iter(variants).map(|found| found[1].to_owned()).collect();
+    let mut asked = BTreeSet::new();
+    for address in all_addresses() {
+        let (question, _) = Question::parse(address).unwrap();
+        assert_eq!(question.address(), address);
+        assert_eq!(Question::parse(&question.address()).unwrap().0, question, "{address}");
+        asked.insert(name_of(&question));
+    }
+    assert_eq!(asked, questions);
+}
+
+#[test]
+fn each_page_is_documented() {
+    let text = text_of("docs/dashboard.md");
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `/")).collect();
+    for address in all_addresses() {
+        let first = address.split(['/', '?']).nth(1).unwrap();
+        let (alone, with_name) = (format!("`/{first}`"), format!("`/{first}/"));
+        let is_documented = rows.iter().any(|row| row.contains(&alone) || row.contains(&with_name));
+        assert!(is_documented, "docs/dashboard.md has no row of {address}");
+    }
+}
+
+/// Beside `question.rs`, which reads addresses, and the answers in `cli`, of which each page needs one.
+#[test]
+fn only_suggestions_match_over_pages() {
+    let variant = Regex::new(r"\bQuestion::[A-Z]").unwrap();
+    let folders = ["src/dashboard", "src/dashboard/build", "src/server/dashboard"];
+    let files = folders.iter().flat_map(|folder| sources(folder));
+    let matching: Vec<String> =
+        files.filter(|(_, text)| variant.is_match(text)).map(|(file, _)| file).collect();
+    assert_eq!(matching, ["src/dashboard/build/similar.rs"]);
+}
+
+#[test]
+fn the_steps_for_a_page_name_all_lists() {
+    let text = text_of("docs/develop.md");
+    let (_, steps) = text.split_once("### A page of the dashboard\n").unwrap();
+    let (steps, _) = steps.split_once("\n### ").unwrap();
+    let file = Regex::new(r"`((?:cli|dashboard|docs|tests)/[\w./]*)`").unwrap();
+    let named: BTreeSet<&str> =
+        file.captures_iter(steps).map(|found| found.get(1).unwrap().as_str()).collect();
+    for file in &named {
+        let is_source = file.starts_with("cli/") || file.starts_with("dashboard/");
+        let folder = if is_source { root().join("src") } else { root() };
+        assert!(folder.join(file).exists(), "docs/develop.md names {file}");
+    }
+    for list in [
+        "cli/dashboard.rs",
+        "dashboard/build/similar.rs",
+        "dashboard/frame.rs",
+        "dashboard/mod.rs",
+        "dashboard/page.rs",
+        "dashboard/question.rs",
+        "dashboard/templates",
+        "docs/dashboard.md",
+        "tests/dashboard/recorded_pages.rs",
+    ] {
+        assert!(named.contains(list), "docs/develop.md does not name {list}");
+    }
+}
