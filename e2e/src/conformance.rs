@@ -7,9 +7,10 @@
 use crate::binaries::search_path;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::control_plane::{ControlPlane, Extent};
+use crate::lives::Lives;
 use crate::part::Part;
 use crate::{decisions, paths};
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::Value;
 use sluice::frameworks::frameworks;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The kinds of recordings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -49,11 +49,6 @@ impl Recording {
             Self::Api => "api",
             Self::Jobs => "jobs",
         }
-    }
-
-    /// Returns the option of the checker that names a suite.
-    fn suite_option(self) -> &'static str {
-        if self == Self::Jobs { "--kind" } else { "--suite" }
     }
 }
 
@@ -155,33 +150,48 @@ impl ConformanceRequest {
         located
     }
 
-    /// Returns the command-line options for a checker of suites in a folder.
+    /// Returns the command-line options for a checker of decisions or of answers, for suites in a folder.
     fn options(&self, recording: Recording, folder: &Path, suites: &[String]) -> Result<Vec<OsString>> {
         let show = self.show.to_string();
         let mut options: Vec<OsString> = vec!["--show".into(), show.into(), "--cases".into(), folder.into()];
         if let Some(deviations) = self.deviations(recording, folder, suites)? {
             options.extend(["--deviations".into(), deviations.into()]);
         }
-        let option = recording.suite_option();
-        options.extend(suites.iter().flat_map(|suite| [OsString::from(option), suite.into()]));
+        options.extend(suites.iter().flat_map(|suite| [OsString::from("--suite"), suite.into()]));
         Ok(options)
+    }
+
+    /// Returns the lines of a suite's deviations, "" if it has none.
+    fn deviations_of(&self, recording: Recording, folder: &Path, suite: &str) -> Result<String> {
+        let path = sluice_recorded::deviations(recording.folder(), suite);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(String::new()),
+            text => text.with_context(|| path.display().to_string())?,
+        };
+        // A folder of chosen cases need not have them all.
+        if self.cases.is_none() {
+            let recorded = recorded(folder, suite)?;
+            check_deviations(suite, &text, &recorded).with_context(|| path.display().to_string())?;
+        }
+        Ok(text)
+    }
+
+    /// Returns the lives of suites in a folder.
+    fn lives(&self, folder: &Path, suites: &[String]) -> Result<Lives> {
+        let mut lives = Lives::new(folder.to_owned());
+        for suite in suites {
+            let recorded = recorded(folder, suite)?;
+            let names = recorded.iter().filter_map(|case| case["name"].as_str()).map(str::to_owned);
+            lives.add(suite, names.collect(), &self.deviations_of(Recording::Jobs, folder, suite)?);
+        }
+        Ok(lives)
     }
 
     /// Writes the deviations of suites to one file, which is how checkers read them. Returns `None` if there are none.
     fn deviations(&self, recording: Recording, folder: &Path, suites: &[String]) -> Result<Option<PathBuf>> {
         let mut all = String::new();
         for suite in suites {
-            let path = sluice_recorded::deviations(recording.folder(), suite);
-            let text = match fs::read_to_string(&path) {
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                text => text.with_context(|| path.display().to_string())?,
-            };
-            // A folder of chosen cases need not have them all.
-            if self.cases.is_none() {
-                let recorded = sluice_recorded::documents(&folder.join(format!("{suite}.jsonl.gz")))?;
-                check_deviations(suite, &text, &recorded).with_context(|| path.display().to_string())?;
-            }
-            all.push_str(&text);
+            all.push_str(&self.deviations_of(recording, folder, suite)?);
         }
         if all.is_empty() {
             return Ok(None);
@@ -194,13 +204,21 @@ impl ConformanceRequest {
     }
 }
 
-/// An error if a line of a suite's deviations is not about a case of the suite.
+/// Returns the cases of a suite in a folder.
+fn recorded(folder: &Path, suite: &str) -> Result<Vec<Value>> {
+    let path = folder.join(format!("{suite}.jsonl.gz"));
+    sluice_recorded::documents(&path).with_context(|| path.display().to_string())
+}
+
+/// An error if a line of a suite's deviations is not about a case of the suite, or has no reason.
 fn check_deviations(suite: &str, listed: &str, recorded: &[Value]) -> Result<()> {
     let known: BTreeSet<&str> = recorded.iter().filter_map(|case| case["name"].as_str()).collect();
     for line in listed.lines() {
-        let mut parts = line.split('\t');
-        ensure!(parts.next() == Some(suite), "a line of another suite: {line}");
-        ensure!(parts.next().is_some_and(|case| known.contains(case)), "no such case is recorded: {line}");
+        let parts: Vec<&str> = line.split('\t').collect();
+        let [of, case, reason] = parts[..] else { bail!("suite, case and reason expected: {line}") };
+        ensure!(of == suite, "a line of another suite: {line}");
+        ensure!(known.contains(case), "no such case is recorded: {line}");
+        ensure!(!reason.trim().is_empty(), "no reason: {line}");
     }
     Ok(())
 }
@@ -213,11 +231,13 @@ pub async fn run(request: &ConformanceRequest) -> Result<()> {
         missing.extend(located.missing);
         for (folder, suites) in located.by_folder {
             replayed = true;
-            let options = request.options(recording, &folder, &suites)?;
+            let options = || request.options(recording, &folder, &suites);
             match recording {
-                Recording::Decisions => decisions::run(&checker("check")?, &options).await?,
-                Recording::Api => check_api_answers(&options).await?,
-                Recording::Jobs => check_job_lifecycles(options).await?,
+                Recording::Decisions => decisions::run(&checker("check")?, &options()?).await?,
+                Recording::Api => check_api_answers(&options()?).await?,
+                Recording::Jobs => {
+                    check_job_lifecycles(&request.lives(&folder, &suites)?, request.show).await?;
+                }
             }
         }
     }
@@ -240,17 +260,19 @@ fn checker(name: &str) -> Result<PathBuf> {
 /// Runs the checker of API responses.
 async fn check_api_answers(arguments: &[OsString]) -> Result<()> {
     let options = ClusterOptions { standby: true, v1beta1: true, ..recorded_cluster(Extent::Api)? };
-    run_checker(&options, "check-api", arguments, "API responses differ from the recording").await
+    let mut cluster = Cluster::start(&options, &ControlPlane::temporary_folder()).await?;
+    let mut command = checker_on(&cluster, "check-api")?;
+    let status = command.args(arguments).status().await.context("cannot run python3")?;
+    let outcome = if status.success() { Ok(()) } else { Err(anyhow!("see above")) };
+    keep_failed(&mut cluster, outcome, "API responses differ from the recording")
 }
 
 /// Runs the checker of job lifecycles.
-async fn check_job_lifecycles(mut arguments: Vec<OsString>) -> Result<()> {
+async fn check_job_lifecycles(lives: &Lives, show: u32) -> Result<()> {
     let options = recorded_cluster(Extent::Owners)?;
-    // A state that is reached late counts as reached: speed depends on the machine.
-    arguments.extend(["--timeout".into(), "60".into()]);
-    // Lives mostly wait.
-    arguments.extend(["--jobs".into(), "12".into()]);
-    run_checker(&options, "check-jobs", &arguments, "job lifecycles differ from the recording").await
+    let mut cluster = Cluster::start(&options, &ControlPlane::temporary_folder()).await?;
+    let outcome = lives.play(|| checker_on(&cluster, "check-jobs"), show).await;
+    keep_failed(&mut cluster, outcome, "job lifecycles differ from the recording")
 }
 
 /// Returns options for a cluster with the job kinds and the configuration of the recorded manager.
@@ -269,30 +291,25 @@ fn recorded_cluster(extent: Extent) -> Result<ClusterOptions> {
     Ok(ClusterOptions { extent, nodes: 0, job_kinds: true, configuration, ..ClusterOptions::default() })
 }
 
-/// Runs a checker on its own control plane; keeps the plane's folder if it fails.
-async fn run_checker(
-    options: &ClusterOptions,
-    name: &str,
-    arguments: &[OsString],
-    failure: &str,
-) -> Result<()> {
-    let checker = checker(name)?;
-    let mut cluster = Cluster::start(options, &ControlPlane::temporary_folder()).await?;
+/// Returns the command that runs a checker on a cluster.
+fn checker_on(cluster: &Cluster, name: &str) -> Result<tokio::process::Command> {
     let tools = cluster.plane.binaries.path("kubectl");
-    let mut command = Command::new("python3");
+    let mut command = tokio::process::Command::new("python3");
     command
-        .arg(checker)
+        .arg(checker(name)?)
         .arg("--kubeconfig")
         .arg(cluster.plane.admin_kubeconfig())
-        .args(arguments)
-        .env("PATH", search_path(tools.parent().context("kubectl has no folder")?));
-    let mut checker =
-        tokio::process::Command::from(command).kill_on_drop(true).spawn().context("cannot run python3")?;
-    if !checker.wait().await?.success() {
+        .env("PATH", search_path(tools.parent().context("kubectl has no folder")?))
+        .kill_on_drop(true);
+    Ok(command)
+}
+
+/// Returns how a run of checkers ended; after a failure, the folder of the control plane is kept.
+fn keep_failed(cluster: &mut Cluster, outcome: Result<()>, failure: &str) -> Result<()> {
+    if outcome.is_err() {
         cluster.plane.keep_folder();
-        bail!("{failure}; logs are in {}", cluster.plane.folder().display());
     }
-    Ok(())
+    outcome.with_context(|| format!("{failure}; logs are in {}", cluster.plane.folder().display()))
 }
 
 #[cfg(test)]
@@ -338,7 +355,7 @@ mod tests {
         }
         let recorded = [serde_json::json!({"name": "a"})];
         assert!(check_deviations("job", "job\ta\twhy", &recorded).is_ok());
-        for wrong in ["job\tb\twhy", "pod\ta\twhy", "job"] {
+        for wrong in ["job\tb\twhy", "pod\ta\twhy", "job", "job\ta\t ", "job\ta\twhy\twhy"] {
             assert!(check_deviations("job", wrong, &recorded).is_err(), "{wrong}");
         }
     }

@@ -34,6 +34,7 @@ pub mod kubeconfig;
 pub mod kubectl;
 pub mod kubelet;
 pub mod limit;
+mod lives;
 pub mod manager;
 pub mod objects;
 pub mod operators;
