@@ -96,17 +96,15 @@ impl FrameworkModule {
     }
 }
 
-/// Installs the definitions of all job kinds that do not belong to Kubernetes, and waits until they are established. Returns
-/// their names.
-pub async fn job_kinds(kubectl: &Kubectl, objects: &ObjectClient) -> Result<Vec<String>> {
+/// Installs the definitions of all job kinds that do not belong to Kubernetes, and waits until they are established.
+pub async fn job_kinds(kubectl: &Kubectl, objects: &ObjectClient) -> Result<()> {
     let definitions: Vec<Value> =
         FRAMEWORKS.iter().map(FrameworkModule::read).collect::<Result<Vec<_>>>()?.concat();
     apply(kubectl, &definitions)?;
-    let names: Vec<String> = definitions.iter().map(|o| text(o, "/metadata/name").to_owned()).collect();
-    for name in &names {
-        established(objects, name).await?;
+    for definition in &definitions {
+        established(objects, text(definition, "/metadata/name")).await?;
     }
-    Ok(names)
+    Ok(())
 }
 
 /// Returns the folder with the files of a project, by the name of its folder in `e2e/controlplane/frameworks`.

@@ -3,14 +3,13 @@
 
 use crate::cases::note;
 use crate::fixture::Fixture;
-use crate::job_kinds::{AllKinds, sample_of};
+use crate::job_kinds::{clear, create_related, sample_of};
 use crate::topology::{HOST, RACK, REQUIRED, create_racks};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sluice::frameworks::framework;
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, condition_is_true, text};
-use sluice_e2e::samples::RelatedSamples;
 use sluice_e2e::wait::eventually;
 use std::time::Duration;
 
@@ -23,11 +22,7 @@ const TRAIN_JOBS: &str = "trainjobs.trainer.kubeflow.org";
 
 /// Each pod runs on the node that its Workload is assigned to. A TrainJob does not start where its definition has no field for what
 /// its flavor adds.
-pub(crate) async fn gates_are_removed_below_other_objects(
-    cluster: &mut Cluster,
-    fixture: &Fixture,
-) -> Result<()> {
-    let installed = AllKinds::install(cluster, fixture, &[]).await?;
+pub(crate) async fn gates_are_removed_below_other_objects(_: &mut Cluster, fixture: &Fixture) -> Result<()> {
     create_racks(fixture).await?;
     let resources = ["cpu", "memory"].map(|name| json!({"name": name, "nominalQuota": "100Gi"}));
     let flavors = json!([{"name": fixture.own_name("racks"), "resources": resources}]);
@@ -39,7 +34,7 @@ pub(crate) async fn gates_are_removed_below_other_objects(
     note("AppWrapper");
     train_job_waits_for_its_definition(fixture).await?;
     note("TrainJob");
-    installed.remove(cluster, fixture).await
+    clear(fixture).await
 }
 
 async fn started(fixture: &Fixture, kind: Kind, object: &Value) -> Result<Value> {
@@ -136,9 +131,7 @@ async fn wait_until_placed(fixture: &Fixture, count: usize) -> Result<()> {
 
 /// Trainer before 2.2 has no `runtimePatches`: the API server would drop the gates and node labels, and the pods would run anywhere.
 async fn train_job_waits_for_its_definition(fixture: &Fixture) -> Result<()> {
-    for (api, object) in RelatedSamples::read()?.objects() {
-        fixture.objects.create(api, object).await?;
-    }
+    create_related(fixture).await?;
     let definition = fixture.objects.must_get(Kind::CRD, "", TRAIN_JOBS).await?;
     let mut versions = definition["spec"]["versions"].clone();
     let fields = versions.pointer_mut("/0/schema/openAPIV3Schema/properties/spec/properties");

@@ -34,6 +34,8 @@ pub(crate) enum Work {
     Queues(SharedCase),
     /// A control plane of its own: it replaces the manager, injects faults or counts all writes.
     Plane(ExclusiveCase),
+    /// A control plane of its own that serves all job kinds.
+    Kinds(ExclusiveCase),
     /// The addresses of pods, which exist once: it runs the kubelet of the tests.
     Kubelet(ExclusiveCase),
     /// The whole machine: it needs both cores, or measures memory.
@@ -101,11 +103,11 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Plane, 15, import::running_pods_are_imported;
     Core, Plane, 30, people::verbs_answer_and_act;
     Full, Plane, 15, migrate::rights_owners_and_namespaces;
-    Core, Plane, 20, job_kinds::each_served_kind_runs;
+    Core, Kinds, 20, job_kinds::each_served_kind_runs;
     Core, Plane, 20, framework_file::kind_of_a_file_is_queued;
-    Core + Soak, Plane, 40, ray_clusters::cluster_grows_and_shrinks_many_times;
-    Core, Plane, 45, kinds_on_nodes::ranks_and_resizes;
-    Core, Plane, 53, below_jobs::gates_are_removed_below_other_objects;
+    Core + Soak, Kinds, 40, ray_clusters::cluster_grows_and_shrinks_many_times;
+    Core, Kinds, 45, kinds_on_nodes::ranks_and_resizes;
+    Core, Kinds, 53, below_jobs::gates_are_removed_below_other_objects;
     Core, Plane, 33, pod_groups::groups_and_sets_under_a_full_queue;
     Core, Plane, 30, pod_group_crashes::manager_killed_between_any_two_writes;
     Core, Queues, 7, queue_order::higher_priority_first;
@@ -196,7 +198,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Machine, 36, runtime::lease_survives_hostile_clients;
     Soak + Versions, Plane, 91, runtime::missing_permission_is_reported;
     Core, Plane, 7, debugging::dump_replays_cluster;
-    Full, Plane, 90, dump_of_kinds::every_kind_is_dumped_and_replayed;
+    Full, Kinds, 90, dump_of_kinds::every_kind_is_dumped_and_replayed;
     Core, Plane, 2, debugging::state_level_and_queues;
     Core, Plane, 1, runtime::unknown_configuration_field_stops_start;
     Full, Plane, 37, certificates::rotation_under_load;

@@ -3,13 +3,12 @@
 use crate::cases::note;
 use crate::debugging::dump_and_replay;
 use crate::fixture::Fixture;
-use crate::job_kinds::{AllKinds, api_of, named_sample};
+use crate::job_kinds::{api_of, clear, create_related, named_sample};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use sluice::frameworks::{Framework, frameworks};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, condition_is_true, text};
-use sluice_e2e::samples::RelatedSamples;
 use sluice_e2e::wait::eventually;
 
 /// Each queue, whether its quota is enough for all kinds, and the list of the report that its jobs are in.
@@ -20,10 +19,7 @@ pub(crate) async fn every_kind_is_dumped_and_replayed(
     cluster: &mut Cluster,
     fixture: &Fixture,
 ) -> Result<()> {
-    let installed = AllKinds::install(cluster, fixture, &[]).await?;
-    for (api, object) in RelatedSamples::read()?.objects() {
-        fixture.objects.create(api, object).await?;
-    }
+    create_related(fixture).await?;
     for (queue, quota, _) in QUEUES {
         fixture
             .create_queue(queue, "", &[("cpu", quota, None), ("memory", "1000Gi", None)], json!({}))
@@ -42,7 +38,7 @@ pub(crate) async fn every_kind_is_dumped_and_replayed(
         rows(&report, "admitted").len(),
         rows(&report, "pending").len()
     ));
-    installed.remove(cluster, fixture).await
+    clear(fixture).await
 }
 
 fn job_name(row: &Framework, queue: &str) -> String {

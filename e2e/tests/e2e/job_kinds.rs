@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 use sluice::frameworks::{Beside, Framework, PlayedState, Role, frameworks};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, expect_condition, text};
+use sluice_e2e::paths;
 use sluice_e2e::samples::RelatedSamples;
 use sluice_e2e::wait::eventually;
-use sluice_e2e::{definitions, install, paths};
 use std::fs;
 
 const NODE_LABEL: &str = "e2e.example/pool";
@@ -20,9 +20,8 @@ const QUEUE: &str = "main";
 
 /// Each kind is suspended by its webhook, queued, admitted, started with the node labels of its flavor, and finishes or is deleted;
 /// then its quota is free.
-pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+pub(crate) async fn each_served_kind_runs(_: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let kinds: Vec<PlayedKind> = frameworks().map(PlayedKind::new).collect::<Result<_>>()?;
-    let installed = AllKinds::install(cluster, fixture, &[]).await?;
     for node in fixture.objects.list(Kind::NODE, "", "").await? {
         let labels = json!({"metadata": {"labels": {NODE_LABEL: "any"}}});
         fixture.objects.merge(Kind::NODE, "", text(&node, "/metadata/name"), &labels).await?;
@@ -33,60 +32,50 @@ pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixtu
     let group =
         json!({"coveredResources": ["cpu", "memory"], "flavors": [{"name": flavor, "resources": resources}]});
     fixture.create_queue(QUEUE, "", &[], json!({"resourceGroups": [group]})).await?;
-    for (api, object) in RelatedSamples::read()?.objects() {
-        fixture.objects.create(api, object).await?;
-    }
+    create_related(fixture).await?;
     for kind in &kinds {
         kind.run(fixture).await.with_context(|| kind.row.name)?;
         note(kind.row.name);
     }
-    installed.remove(cluster, fixture).await
+    clear(fixture).await
 }
 
-/// All served kinds, with their definitions, webhooks and permissions.
-pub(crate) struct AllKinds {
-    definitions: Vec<String>,
-    /// Settings of the manager before.
-    before: Value,
+/// Returns the fields of a Configuration that serves all kinds, with the feature gates that they need and these.
+pub(crate) fn configuration(gates: &[&str]) -> Value {
+    let names: Vec<&str> = frameworks().map(|row| row.name).collect();
+    let gates = frameworks().filter_map(|row| row.flags.gate).chain(gates.iter().copied());
+    let gates: Map<String, Value> = gates.map(|gate| (gate.to_owned(), json!(true))).collect();
+    json!({"integrations": {"frameworks": names}, "featureGates": gates})
 }
 
-impl AllKinds {
-    /// Installs them, and enables their feature gates and these.
-    pub(crate) async fn install(cluster: &mut Cluster, fixture: &Fixture, gates: &[&str]) -> Result<Self> {
-        let definitions = definitions::job_kinds(&fixture.kubectl, &fixture.objects).await?;
-        let port = cluster.webhook_port()?;
-        let manifests = install::manifests_with(&fixture.kubectl, &install::ALL_KINDS)?;
-        install::install_all(&fixture.kubectl, &fixture.objects, port, manifests).await?;
-        let names: Vec<&str> = frameworks().map(|row| row.name).collect();
-        let gates = frameworks().filter_map(|row| row.flags.gate).chain(gates.iter().copied());
-        let gates: Map<String, Value> = gates.map(|gate| (gate.to_owned(), json!(true))).collect();
-        let configuration = json!({"integrations": {"frameworks": names}, "featureGates": gates});
-        let before = cluster.reconfigure(&configuration).await?;
-        Ok(Self { definitions, before })
+/// Creates what the samples of jobs read.
+pub(crate) async fn create_related(fixture: &Fixture) -> Result<()> {
+    for (api, object) in RelatedSamples::read()?.objects() {
+        fixture.objects.create(api, object).await?;
     }
+    Ok(())
+}
 
-    /// Deletes what is left of the jobs while the manager still serves their kinds, and removes the kinds.
-    pub(crate) async fn remove(self, cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
-        for api in frameworks().map(api_of) {
-            for object in fixture.objects.list(api, &fixture.name, "").await? {
-                let name = text(&object, "/metadata/name");
-                fixture.objects.delete(api, &fixture.name, name, PropagationPolicy::Background).await?;
-            }
+/// Deletes what is left of the jobs, and what they read: the next case that needs all kinds has the same control plane.
+pub(crate) async fn clear(fixture: &Fixture) -> Result<()> {
+    for api in frameworks().map(api_of) {
+        for object in fixture.objects.list(api, &fixture.name, "").await? {
+            let name = text(&object, "/metadata/name");
+            fixture.objects.delete(api, &fixture.name, name, PropagationPolicy::Background).await?;
         }
-        eventually("no Workload is left", async || {
-            let left = fixture.objects.list(Kind::WORKLOAD, &fixture.name, "").await?;
-            let names: Vec<&str> = left.iter().map(|workload| text(workload, "/metadata/name")).collect();
-            ensure!(names.is_empty(), "{names:?}");
-            Ok(())
-        })
-        .await?;
-        for definition in &self.definitions {
-            fixture.objects.delete(Kind::CRD, "", definition, PropagationPolicy::Background).await?;
-        }
-        cluster.reconfigure(&self.before).await?;
-        // The entries of the other kinds go: later cases are as on a new control plane.
-        install::install(&fixture.kubectl, &fixture.objects, cluster.webhook_port()?).await
     }
+    eventually("no Workload is left", async || {
+        let left = fixture.objects.list(Kind::WORKLOAD, &fixture.name, "").await?;
+        let names: Vec<&str> = left.iter().map(|workload| text(workload, "/metadata/name")).collect();
+        ensure!(names.is_empty(), "{names:?}");
+        Ok(())
+    })
+    .await?;
+    for (api, object) in RelatedSamples::read()?.objects() {
+        let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+        fixture.objects.delete(api, namespace, name, PropagationPolicy::Background).await?;
+    }
+    Ok(())
 }
 
 /// Returns the kind of a row for clients.

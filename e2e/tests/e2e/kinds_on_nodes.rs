@@ -3,7 +3,7 @@
 use crate::cases::note;
 use crate::elastic_jobs::GATE;
 use crate::fixture::Fixture;
-use crate::job_kinds::AllKinds;
+use crate::job_kinds::{clear, configuration};
 use crate::ray_clusters::{Operator, group_of};
 use crate::topology::{HOST, RACK, REQUIRED, create_racks};
 use anyhow::{Context as _, Result, ensure};
@@ -27,7 +27,7 @@ const ROOM: usize = 2;
 /// the groups of a RayCluster are resized against each other: pods that run stay where they are, and no node gets more than fit.
 pub(crate) async fn ranks_and_resizes(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let gates = ["ElasticJobsViaWorkloadSlicesWithTAS"];
-    let installed = AllKinds::install(cluster, fixture, &gates).await?;
+    let before = cluster.reconfigure(&configuration(&gates)).await?;
     create_racks(fixture).await?;
     job_set_is_ungated_by_rank(fixture).await?;
     note("JobSet");
@@ -37,7 +37,8 @@ pub(crate) async fn ranks_and_resizes(cluster: &mut Cluster, fixture: &Fixture) 
     fixture.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
     groups_are_resized_against_each_other(fixture).await?;
     note("RayCluster");
-    installed.remove(cluster, fixture).await
+    clear(fixture).await?;
+    cluster.reconfigure(&before).await.map(drop)
 }
 
 /// The six pods need both nodes of a rack. Those of the second Job exist first.

@@ -3,7 +3,7 @@
 use crate::elastic_jobs::{GATE, QUOTA, check_revisions};
 use crate::fixture::Fixture;
 use crate::history::History;
-use crate::job_kinds::AllKinds;
+use crate::job_kinds::clear;
 use anyhow::{Context as _, Result, ensure};
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
@@ -27,11 +27,7 @@ const SIZES: [[i64; 2]; 7] = [[5, 0], [1, 3], [4, 3], [0, 3], [3, 0], [1, 5], [2
 /// A RayCluster is resized again and again, sometimes beyond the quota, mostly before all pods of the last size have started or
 /// ended. In each revision that the API server had, Workloads are charged no more than the quota, and no more pods of the cluster
 /// are ungated than it is charged for.
-pub(crate) async fn cluster_grows_and_shrinks_many_times(
-    cluster: &mut Cluster,
-    fixture: &Fixture,
-) -> Result<()> {
-    let installed = AllKinds::install(cluster, fixture, &[]).await?;
+pub(crate) async fn cluster_grows_and_shrinks_many_times(_: &mut Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_queue("main", "", &[("cpu", "8", None)], json!({})).await?;
     let workloads = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
     let pods = History::start(&fixture.objects, Kind::POD, &fixture.name).await?;
@@ -57,7 +53,7 @@ pub(crate) async fn cluster_grows_and_shrinks_many_times(
     ensure!(seen == QUOTA - OTHERS, "at most {seen} pods were seen to run");
     operator.delete().await?;
     fixture.wait_for_queue_counts("main", (0, 1, 1), &[("cpu", "2")]).await?;
-    installed.remove(cluster, fixture).await
+    clear(fixture).await
 }
 
 fn ray_cluster(namespace: &str, groups: &[&str], replicas: &[i64]) -> Value {

@@ -1,12 +1,14 @@
 //! Runs cases in lanes. A lane is a thread with a control plane of its own, which its cases use one after the other; after
 //! a failed case the plane's logs are kept, and the lane's next case gets a new plane.
 //!
-//! Invariants: a case that needs a control plane shares it with no other case while it runs; of the cases that run a kubelet
-//! at most one runs; a case that needs the machine runs when no other case does. A case may block its thread (it runs
-//! kubectl and waits for processes): that delays no case of another lane.
+//! Invariants: a case that needs a control plane shares it with no other case while it runs; a control plane serves all job kinds
+//! or those of the shipped configuration as long as it runs; of the cases that run a kubelet at most one runs; a case that needs
+//! the machine runs when no other case does. A case may block its thread (it runs kubectl and waits for processes): that delays no
+//! case of another lane.
 
 use crate::cases::{CASE_NAME, Case, ExclusiveCase, NotRun, SharedCase, Work};
 use crate::fixture::Fixture;
+use crate::job_kinds;
 use anyhow::{Context as _, Result, anyhow, bail};
 use futures::future::{FutureExt as _, LocalBoxFuture};
 use futures::stream::{self, StreamExt as _};
@@ -63,14 +65,12 @@ enum Outcome {
 /// started, or at a signal.
 pub(crate) fn run(runtime: &Runtime, cases: &[Case], lanes: usize) -> Result<Outcomes> {
     let schedule = Schedule::new(cases);
-    let (kubelet, exclusive) = (Mutex::new(schedule.kubelet), Mutex::new(schedule.exclusive));
     let lanes = lanes.clamp(1, cases.len().max(1));
-    // The first lane begins with the cases that share its plane, the last one with those of the kubelet.
     let of_lanes = thread::scope(|scope| {
         let lanes: Vec<_> = (0..lanes)
             .map(|number| {
                 let shared = if number == 0 { schedule.shared.as_slice() } else { &[] };
-                let own = if number + 1 == lanes { vec![&kubelet, &exclusive] } else { vec![&exclusive] };
+                let own = schedule.queues_of(number, lanes);
                 scope.spawn(move || Lane::default().run_until_signal(runtime, shared, &own))
             })
             .collect();
@@ -81,14 +81,15 @@ pub(crate) fn run(runtime: &Runtime, cases: &[Case], lanes: usize) -> Result<Out
     for lane in of_lanes {
         outcomes.add(lane);
     }
-    let alone = Mutex::new(schedule.alone);
-    outcomes.add(Lane::default().run_until_signal(runtime, &[], &[&alone])?);
+    outcomes.add(Lane::default().run_until_signal(runtime, &[], &[&schedule.alone])?);
     Ok(outcomes)
 }
 
 /// The cases of a run by what they need.
+#[derive(Default)]
 struct Schedule {
     shared: Vec<(&'static str, SharedCase)>,
+    job_kinds: CaseQueue,
     /// The longest first, so that no lane is left with a long one at the end.
     exclusive: CaseQueue,
     kubelet: CaseQueue,
@@ -96,27 +97,54 @@ struct Schedule {
     alone: CaseQueue,
 }
 
-type CaseQueue = VecDeque<(&'static str, ExclusiveCase)>;
+/// Cases that lanes take one after the other.
+#[derive(Default)]
+struct CaseQueue {
+    cases: Mutex<VecDeque<(&'static str, ExclusiveCase)>>,
+    /// Whether their control planes serve all job kinds.
+    job_kinds: bool,
+}
+
+impl CaseQueue {
+    fn push(&mut self, name: &'static str, case: ExclusiveCase) {
+        self.cases.get_mut().unwrap_or_else(PoisonError::into_inner).push_back((name, case));
+    }
+
+    fn take(&self) -> Option<(&'static str, ExclusiveCase)> {
+        self.cases.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
 
 impl Schedule {
     fn new(cases: &[Case]) -> Self {
         let mut longest_first: Vec<&Case> = cases.iter().collect();
         longest_first.sort_by_key(|case| std::cmp::Reverse(case.seconds));
-        let mut schedule = Self {
-            shared: Vec::new(),
-            exclusive: VecDeque::new(),
-            kubelet: VecDeque::new(),
-            alone: VecDeque::new(),
-        };
+        let job_kinds = CaseQueue { job_kinds: true, ..CaseQueue::default() };
+        let mut schedule = Self { job_kinds, ..Self::default() };
         for case in longest_first {
             match case.work {
                 Work::Queues(work) => schedule.shared.push((case.name, work)),
-                Work::Plane(work) => schedule.exclusive.push_back((case.name, work)),
-                Work::Kubelet(work) => schedule.kubelet.push_back((case.name, work)),
-                Work::Machine(work) => schedule.alone.push_back((case.name, work)),
+                Work::Kinds(work) => schedule.job_kinds.push(case.name, work),
+                Work::Plane(work) => schedule.exclusive.push(case.name, work),
+                Work::Kubelet(work) => schedule.kubelet.push(case.name, work),
+                Work::Machine(work) => schedule.alone.push(case.name, work),
             }
         }
         schedule
+    }
+
+    /// Returns the queues of one of so many lanes, in their order. The first lane begins with the cases that share its plane, the second
+    /// one with those of all job kinds, the last one with those of the kubelet.
+    fn queues_of(&self, lane: usize, lanes: usize) -> Vec<&CaseQueue> {
+        let mut queues = Vec::new();
+        if lane == usize::min(1, lanes - 1) {
+            queues.push(&self.job_kinds);
+        }
+        if lane + 1 == lanes {
+            queues.push(&self.kubelet);
+        }
+        queues.push(&self.exclusive);
+        queues
     }
 }
 
@@ -124,6 +152,8 @@ impl Schedule {
 #[derive(Default)]
 struct Lane {
     cluster: Option<Cluster>,
+    /// Whether that serves all job kinds.
+    job_kinds: bool,
     outcomes: Outcomes,
 }
 
@@ -133,16 +163,15 @@ impl Lane {
         mut self,
         runtime: &Runtime,
         shared: &[(&'static str, SharedCase)],
-        queues: &[&Mutex<CaseQueue>],
+        queues: &[&CaseQueue],
     ) -> Result<Outcomes> {
         let work = async {
             if !shared.is_empty() {
                 self.run_shared(shared).await?;
             }
             for queue in queues {
-                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                while let Some((name, case)) = next() {
-                    self.run_exclusive(name, case).await?;
+                while let Some((name, case)) = queue.take() {
+                    self.run_exclusive(name, case, queue.job_kinds).await?;
                 }
             }
             Ok(())
@@ -155,13 +184,17 @@ impl Lane {
         Ok(self.outcomes)
     }
 
-    /// Returns the control plane; starts a new one for the first case and after a failure.
-    async fn cluster(&mut self) -> Result<&mut Cluster> {
+    /// Returns the control plane; starts a new one for the first case, after a failure, and if the one before served other job kinds.
+    async fn cluster(&mut self, job_kinds: bool) -> Result<&mut Cluster> {
+        if self.job_kinds != job_kinds {
+            self.cluster = None;
+            self.job_kinds = job_kinds;
+        }
         if self.cluster.is_none() {
             let begun = Instant::now();
             let number = STARTED_PLANES.fetch_add(1, Ordering::Relaxed) + 1;
             let folder = ControlPlane::temporary_folder().with_extension(number.to_string());
-            let cluster = Cluster::start(&options(), &folder).await?;
+            let cluster = Cluster::start(&options(job_kinds), &folder).await?;
             let (version, seconds) =
                 (cluster.plane.kubernetes_version().await?, begun.elapsed().as_secs_f64());
             println!("      {seconds:6.1} s  control plane {number} and manager ready, Kubernetes {version}");
@@ -171,7 +204,7 @@ impl Lane {
     }
 
     async fn run_shared(&mut self, cases: &[(&'static str, SharedCase)]) -> Result<()> {
-        let cluster: &Cluster = self.cluster().await?;
+        let cluster: &Cluster = self.cluster(false).await?;
         let outcomes = stream::iter(cases).map(async |(name, case)| {
             let fixture = Fixture::new(cluster, name);
             (*name, print_outcome(name, run_case(&fixture, case(cluster, &fixture))).await)
@@ -186,8 +219,13 @@ impl Lane {
         Ok(())
     }
 
-    async fn run_exclusive(&mut self, name: &'static str, case: ExclusiveCase) -> Result<()> {
-        let cluster = self.cluster().await?;
+    async fn run_exclusive(
+        &mut self,
+        name: &'static str,
+        case: ExclusiveCase,
+        job_kinds: bool,
+    ) -> Result<()> {
+        let cluster = self.cluster(job_kinds).await?;
         let fixture = Fixture::new(cluster, name);
         let outcome = print_outcome(name, run_case(&fixture, case(cluster, &fixture))).await;
         if matches!(outcome, Outcome::Failed) {
@@ -208,16 +246,12 @@ impl Lane {
     }
 }
 
-fn options() -> ClusterOptions {
-    ClusterOptions {
-        load_balanced: true,
-        // Short lease, so that a killed leader is replaced within seconds.
-        configuration: json!({
-            "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
-        }),
-        nodes: 4,
-        ..ClusterOptions::default()
-    }
+fn options(job_kinds: bool) -> ClusterOptions {
+    let mut configuration = if job_kinds { job_kinds::configuration(&[]) } else { json!({}) };
+    // Short lease, so that a killed leader is replaced within seconds.
+    configuration["leaderElection"] =
+        json!({"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"});
+    ClusterOptions { load_balanced: true, configuration, job_kinds, nodes: 4, ..ClusterOptions::default() }
 }
 
 /// Prepares the fixture, runs the case and, unless it failed, deletes what it created.
