@@ -15,7 +15,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators kueuectl-test kueuectl-compare metrics-test dashboard-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-viewers bench-ungating lint fmt crds gates settings flags frameworks chart generate expected chart-test generated commits deny image image-check release
+.PHONY: help tools demo up down unit tests test test-full test-rest test-all soak mutants e2e e2e-operators kueuectl-test kueuectl-compare metrics-test dashboard-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-viewers bench-ungating lint fmt crds gates settings flags frameworks chart generate expected chart-test generated commits deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,13 +39,19 @@ unit: tools ## unit, law and contract tests; no control plane; its last line say
 	$(CARGO) test --locked $(UNIT_TARGETS)
 	$(CARGO) test --locked $(LAST_UNIT_TARGET)
 
+tests: tools ## build all tests, and the control plane at the same time; nothing that runs tests builds anything more
+	@$(BESIDE_GO) $(CARGO) test --locked --no-run $(UNIT_TARGETS) $(LAST_UNIT_TARGET) --test e2e --test dashboard
+
 test: tools ## unit, and the core of the end-to-end tests on a real control plane
 	@$(BESIDE_GO) $(CARGO) test --locked --no-run $(UNIT_TARGETS) $(LAST_UNIT_TARGET) --test e2e
 	$(MAKE) unit
 	$(E2E_TEST) --tier core
 
-test-rest: tools ## what `make test` leaves out: faults, load and whole matrices of the end-to-end tests, pages in a browser; PART=1/3: a third of the former
+test-full: tools ## faults, load and whole matrices of the end-to-end tests; PART=1/3: a third of them
 	$(E2E_TEST) --tier full $(if $(PART),--part $(PART))
+
+test-rest: ## what `make test` leaves out: test-full, and pages in a browser
+	$(MAKE) test-full
 	$(MAKE) dashboard-test
 
 test-all: test test-rest ## everything but soak
