@@ -98,13 +98,29 @@ impl FrameworkModule {
 
 /// Installs the definitions of all job kinds that do not belong to Kubernetes, and waits until they are established.
 pub async fn job_kinds(kubectl: &Kubectl, objects: &ObjectClient) -> Result<()> {
-    let definitions: Vec<Value> =
+    let mut definitions: Vec<Value> =
         FRAMEWORKS.iter().map(FrameworkModule::read).collect::<Result<Vec<_>>>()?.concat();
+    definitions.iter_mut().for_each(drop_descriptions);
     apply(kubectl, &definitions)?;
     for definition in &definitions {
         established(objects, text(definition, "/metadata/name")).await?;
     }
     Ok(())
+}
+
+/// Removes the descriptions of schemas, which are half of a definition in JSON: the API server decodes, compares, stores and publishes
+/// them, and decides nothing by them. A field of that name stays.
+fn drop_descriptions(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            if fields.get("description").is_some_and(Value::is_string) {
+                fields.shift_remove("description");
+            }
+            fields.values_mut().for_each(drop_descriptions);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_descriptions),
+        _ => {}
+    }
 }
 
 /// Returns the folder with the files of a project, by the name of its folder in `e2e/controlplane/frameworks`.
@@ -149,4 +165,26 @@ pub async fn permissive(kubectl: &Kubectl, objects: &ObjectClient, kind: Kind) -
         "spec": {"group": kind.group, "names": names, "scope": "Namespaced", "versions": [version]}});
     apply(kubectl, &[definition])?;
     established(objects, &name).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_descriptions_are_dropped() {
+        let schema = |description: Option<&str>| {
+            let mut field = json!({"type": "string", "enum": ["a", "description"]});
+            let mut list = json!({"type": "array", "items": [field]});
+            for schema in [&mut field, &mut list] {
+                if let Some(text) = description {
+                    schema["description"] = json!(text);
+                }
+            }
+            json!({"type": "object", "properties": {"description": field, "list": list}})
+        };
+        let mut described = schema(Some("What it is."));
+        drop_descriptions(&mut described);
+        assert_eq!(described, schema(None));
+    }
 }
