@@ -27,6 +27,12 @@ fn read_sample(kind: &Framework) -> Value {
 
 /// Returns the objects that samples read, such as the runtime of a TrainJob: `config/samples/related`.
 pub(crate) fn related() -> Vec<(Kind, Value)> {
+    RELATED.clone()
+}
+
+static RELATED: LazyLock<Vec<(Kind, Value)>> = LazyLock::new(read_related);
+
+fn read_related() -> Vec<(Kind, Value)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/samples/related");
     let mut files: Vec<_> =
         fs::read_dir(folder).into_iter().flatten().map(|file| file.unwrap().path()).collect();
@@ -43,8 +49,6 @@ pub(crate) fn related() -> Vec<(Kind, Value)> {
 /// What samples read, wherever they are.
 #[derive(Debug)]
 pub(crate) struct RelatedSamples;
-
-static RELATED: LazyLock<Vec<(Kind, Value)>> = LazyLock::new(related);
 
 impl Related for RelatedSamples {
     fn find(&self, wanted: &RelatedKey) -> Found<'_> {

@@ -44,6 +44,11 @@ pub(super) fn config(cases: u32) -> Config {
     }
 }
 
+/// Returns how many cases run of a law that takes long and finds little beside others: all with `SLUICE_SOAK`, else one of `of`.
+pub(super) fn sample(cases: u32, of: u32) -> u32 {
+    if std::env::var_os("SLUICE_SOAK").is_some() { cases } else { cases / of }
+}
+
 pub(super) fn limits(nominal: i64, borrowing: Option<i64>, lending: Option<i64>) -> QuotaLimits {
     let amount = |units: Option<i64>| units.map(Amount::new);
     QuotaLimits {

@@ -302,7 +302,7 @@ fn check(chain: Chain) {
 }
 
 proptest! {
-    #![proptest_config(builders::config(160))]
+    #![proptest_config(builders::config(builders::sample(160, 2)))]
 
     #[test]
     fn each_object_of_a_chain_is_charged_once(chain in chains()) {

@@ -15,11 +15,11 @@ use sluice::frameworks::{Framework, Related, ReviewField, frameworks};
 use crate::job_samples::{RelatedSamples, with_template};
 use crate::recorded_reviews::cases;
 
-use super::builders::seed_and_multiplier;
+use super::builders::{sample, seed_and_multiplier};
 use super::long_histories::SeededRandom;
 
-/// Mutants per run.
-const MUTANTS: u64 = 100_000;
+/// Mutants per run; outside soak runs half of them.
+const MUTANTS: u32 = 100_000;
 /// Recorded objects of each suite that are mutated.
 const RECORDED_PER_SUITE: usize = 40;
 /// Longest answer sent.
@@ -177,22 +177,35 @@ fn as_review((path, object): &ReviewSample, random: &mut SeededRandom) -> (&'sta
     (path, json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}))
 }
 
-/// Returns a random value of the tree.
-fn random_node<'a>(value: &'a mut Value, random: &mut SeededRandom) -> &'a mut Value {
-    let count = match value {
-        Value::Object(map) => map.len(),
-        Value::Array(items) => items.len(),
-        _ => 0,
-    };
-    if count == 0 || random.below(8) == 0 {
-        return value;
+/// Returns the way to a random value of the tree: the number of a child at each level.
+fn random_way(mut value: &Value, random: &mut SeededRandom) -> Vec<usize> {
+    let mut way = Vec::new();
+    loop {
+        let count = match value {
+            Value::Object(map) => map.len(),
+            Value::Array(items) => items.len(),
+            _ => 0,
+        };
+        if count == 0 || random.below(8) == 0 {
+            return way;
+        }
+        let index = random.index_below(count);
+        way.push(index);
+        value = match value {
+            Value::Object(map) => map.values().nth(index).unwrap(),
+            Value::Array(items) => &items[index],
+            _ => unreachable!("ways to values without children were returned above"),
+        };
     }
-    let index = random.index_below(count);
-    match value {
-        Value::Object(map) => random_node(map.values_mut().nth(index).unwrap(), random),
-        Value::Array(items) => random_node(&mut items[index], random),
-        _ => unreachable!("values without children were returned above"),
-    }
+}
+
+/// Returns the value at the end of a way.
+fn at<'a>(value: &'a mut Value, way: &[usize]) -> &'a mut Value {
+    way.iter().fold(value, |value, index| match value {
+        Value::Object(map) => map.values_mut().nth(*index).unwrap(),
+        Value::Array(items) => &mut items[*index],
+        _ => unreachable!("it is the way of another value"),
+    })
 }
 
 fn odd_value(random: &mut SeededRandom) -> Value {
@@ -222,9 +235,11 @@ fn odd_value(random: &mut SeededRandom) -> Value {
 
 fn mutate_structure(review: &mut Value, random: &mut SeededRandom) {
     for _ in 0..=random.below(4) {
-        let other = random_node(&mut review.clone(), random).take();
+        let way = random_way(review, random);
+        let other = at(review, &way).clone();
         let odd = odd_value(random);
-        let target = random_node(review, random);
+        let way = random_way(review, random);
+        let target = at(review, &way);
         match (random.below(6), target) {
             (0, Value::Object(map)) if !map.is_empty() => {
                 let name = map.keys().nth(random.index_below(map.len())).unwrap().clone();
@@ -290,6 +305,7 @@ fn is_answered(path: &str, body: &[u8], ctx: &ReviewContext<'_>) -> bool {
 #[test]
 fn mutated_reviews_are_answered_or_refused() {
     let (seed, times) = seed_and_multiplier("mutations");
+    let mutants = u64::from(sample(MUTANTS, 2)) * times;
     let subjects = [own_samples(), recorded_samples()].concat();
     let cluster = FixedLookup(BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), "ns".to_owned())]));
     let gates = Gates::new(GATES.iter().map(|gate| ((*gate).to_owned(), true)).collect());
@@ -298,7 +314,7 @@ fn mutated_reviews_are_answered_or_refused() {
         AdmissionSettings { manage_jobs_without_queue_name: true, gates, ..AdmissionSettings::default() },
     ];
     let mut answered_count = 0_u64;
-    for number in 0..MUTANTS * times {
+    for number in 0..mutants {
         // Each mutant follows from its own seed, which a failure names.
         let own_seed = seed.wrapping_add(number);
         let mut random = SeededRandom(own_seed);
@@ -316,7 +332,7 @@ fn mutated_reviews_are_answered_or_refused() {
         };
         answered_count += u64::from(answered);
     }
-    let percent = answered_count * 100 / (MUTANTS * times);
+    let percent = answered_count * 100 / mutants;
     println!("{percent} in 100 mutants were answered, the others refused");
     assert!((30..100).contains(&percent), "{percent} in 100: the mutants are too tame or too wild");
 }

@@ -1,6 +1,6 @@
 //! What an answer names admits the workload: the amounts with those before it, or the objects that are in the way, one after the other.
 
-use super::super::builders::config;
+use super::super::builders::{config, sample};
 use super::changes::{Objects, Promise};
 use super::clusters::{Cluster, InTheWay, answer, cluster, cluster_with, load, objects, pending, state_of};
 use proptest::prelude::*;
@@ -93,7 +93,7 @@ fn the_only_thing_in_the_way_is_what_is_named() {
 }
 
 proptest! {
-    #![proptest_config(config(60))]
+    #![proptest_config(config(sample(60, 2)))]
 
     #[test]
     fn what_an_answer_names_admits_the_workload(cluster in cluster(), asked in 0..6_usize) {

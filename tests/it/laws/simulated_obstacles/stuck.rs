@@ -1,7 +1,7 @@
 //! Which workloads are stuck: lists, `why`, the audit and `simulate` say the same of random clusters, and `simulate` shows it when all that
 //! holds quota ends.
 
-use super::super::builders::config;
+use super::super::builders::{config, sample};
 use super::clusters::{Cluster, Names, answer, cluster, load, objects, pending, state_of};
 use crate::simulate_cluster::manifests;
 use crate::verdict_lines::meta;
@@ -85,7 +85,7 @@ fn stuck_is_one_set(cluster: &Cluster) -> TestCaseResult {
 }
 
 proptest! {
-    #![proptest_config(config(150))]
+    #![proptest_config(config(sample(150, 2)))]
 
     #[test]
     fn lists_answers_and_simulations_name_the_same_as_stuck(cluster in cluster()) {
