@@ -8,6 +8,11 @@ use std::time::{Duration, Instant};
 /// Deadline of one wait on a loaded machine.
 pub const TIMEOUT: Duration = Duration::from_mins(1);
 
+/// Time in which a probe is repeated often: most waits end in it.
+const SHORT_WAIT: Duration = Duration::from_secs(1);
+/// Pause between two probes of a short wait, and of a longer one. Many wait at once, and a probe costs as much as a write.
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(200)];
+
 static IS_SOAK_RUN: AtomicBool = AtomicBool::new(false);
 
 /// Lets faults last their whole time from now on.
@@ -36,14 +41,18 @@ pub async fn within<T>(
     what: impl Display,
     mut probe: impl AsyncFnMut() -> Result<T>,
 ) -> Result<T> {
-    let deadline = Instant::now() + timeout;
+    let begun = Instant::now();
     loop {
         match probe().await {
             Ok(value) => return Ok(value),
-            Err(error) if Instant::now() > deadline => {
+            Err(error) if begun.elapsed() > timeout => {
                 bail!("timed out after {} s waiting for: {what}: {error:#}", timeout.as_secs())
             }
-            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(_) => {
+                let [short, long] = PAUSES;
+                let pause = if begun.elapsed() < SHORT_WAIT { short } else { long };
+                tokio::time::sleep(pause).await;
+            }
         }
     }
 }
