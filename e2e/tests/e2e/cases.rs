@@ -236,7 +236,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Soak, Plane, 80, third_party::broken_rules_are_named;
     Core, Plane, 35, workflows::three_workflows_share_small_quota;
     Core, Plane, 16, preemption::three_queues_reach_equal_shares;
-    Core, Plane, 34, deep_queue::freed_capacity_is_refilled;
+    Core + Soak, Plane, 34, deep_queue::freed_capacity_is_refilled;
     Full, Plane, 69, write_counts::settled_cluster_writes_nothing;
     Soak, Machine, 90, burst::burst_is_deleted;
     Soak, Machine, 72, burst::thousand_jobs_over_three_levels;

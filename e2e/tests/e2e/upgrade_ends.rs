@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// Time for some eighty jobs to end one after the other.
 const TIMEOUT: Duration = Duration::from_mins(3);
+/// Pause between two rounds over all objects of all kinds.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Workloads that never end, by the beginnings of their names: deactivated, stopped, in back-off, too large, without a node, a queue or
 /// a job.
 const REMAIN: [&str; 14] = [
@@ -80,6 +82,9 @@ pub(crate) async fn finish(cluster: &Cluster) -> Result<()> {
         let remains = |name: &&&str| !REMAIN.iter().any(|beginning| name.starts_with(beginning));
         let unfinished = records.unfinished();
         let left: Vec<&&str> = unfinished.iter().filter(remains).collect();
+        if !left.is_empty() {
+            tokio::time::sleep(PAUSE).await;
+        }
         ensure!(left.is_empty(), "{left:?} have not ended");
         Ok(())
     })
