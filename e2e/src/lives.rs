@@ -1,22 +1,22 @@
 //! Replays recorded lives of jobs. A life that is listed as a deviation waits for a state that does not come. These are played beside the
-//! others, by a second run of the checker that waits for less long.
+//! others, by a run of the checker that waits for less long. The others are played by two runs: each compares on one core.
 //!
 //! Invariants: each life is played once; a listed one that is as recorded fails the run.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use crate::process::outcome_and_output;
+use anyhow::{Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::Stdio;
 use tokio::process::Command;
 
 /// Seconds after which a state counts as not reached: as many as a loaded machine may need.
 const TIMEOUT: &str = "60";
 /// The same for lives that are listed. One that takes longer differs, as it should.
 const LISTED_TIMEOUT: &str = "10";
-/// Lives at a time: they mostly wait.
-const AT_A_TIME: &str = "12";
-/// Lives at a time of those that are listed.
+/// Lives at a time of one run: they mostly wait.
+const AT_A_TIME: &str = "8";
+/// The same for the run of those that are listed.
 const LISTED_AT_A_TIME: &str = "4";
 
 /// Lives that are played, by their suites.
@@ -61,20 +61,34 @@ impl Lives {
     /// Plays all lives; `checker` makes a run of the checker, and `show` is the number of differences to show per suite. An error if a
     /// life is not as recorded, or is listed and as recorded.
     pub(crate) async fn play(&self, checker: impl Fn() -> Result<Command>, show: u32) -> Result<()> {
-        let (as_recorded, listed) =
-            tokio::join!(self.play_as_recorded(&checker, show), self.play_listed(&checker));
-        as_recorded.and(listed)
+        let half = |first: usize| {
+            let suites = self.as_recorded.iter().skip(first).step_by(2);
+            suites.map(|(suite, names)| (suite.clone(), names.clone())).collect::<BTreeMap<_, _>>()
+        };
+        let [first, second] = [half(0), half(1)];
+        let (first, second, listed) = tokio::join!(
+            self.play_as_recorded(&first, &checker, show),
+            self.play_as_recorded(&second, &checker, show),
+            self.play_listed(&checker)
+        );
+        first.and(second).and(listed)
     }
 
-    async fn play_as_recorded(&self, checker: impl Fn() -> Result<Command>, show: u32) -> Result<()> {
-        if self.as_recorded.is_empty() {
+    async fn play_as_recorded(
+        &self,
+        lives: &BTreeMap<String, Vec<String>>,
+        checker: impl Fn() -> Result<Command>,
+        show: u32,
+    ) -> Result<()> {
+        if lives.is_empty() {
             return Ok(());
         }
         let mut command = checker()?;
-        command.args(self.options(&self.as_recorded)).args(["--timeout", TIMEOUT, "--jobs", AT_A_TIME]);
+        command.args(self.options(lives)).args(["--timeout", TIMEOUT, "--jobs", AT_A_TIME]);
         command.args(["--show", &show.to_string()]);
-        let status = command.status().await.context("cannot run python3")?;
-        ensure!(status.success(), "a life is not as recorded");
+        let (succeeded, printed) = outcome_and_output(&mut command).await?;
+        print!("{printed}");
+        ensure!(succeeded, "a life is not as recorded");
         Ok(())
     }
 
@@ -86,9 +100,8 @@ impl Lives {
         command.args(self.options(&self.listed));
         command.args(["--timeout", LISTED_TIMEOUT, "--jobs", LISTED_AT_A_TIME]);
         // Each that differs is named.
-        command.args(["--show", &u32::MAX.to_string()]).stdout(Stdio::piped());
-        let output = command.output().await.context("cannot run python3")?;
-        let printed = String::from_utf8_lossy(&output.stdout);
+        command.args(["--show", &u32::MAX.to_string()]);
+        let (_, printed) = outcome_and_output(&mut command).await?;
         let count = expect_all_differ(&self.listed, &printed)?;
         println!("{count} lives that are listed as deviations differ");
         Ok(())

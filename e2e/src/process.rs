@@ -307,6 +307,14 @@ impl ProcessUsage {
     }
 }
 
+/// Runs a program; returns whether it succeeded, and what it wrote to standard output.
+pub async fn outcome_and_output(command: &mut tokio::process::Command) -> Result<(bool, String)> {
+    let child = command.stdout(Stdio::piped()).spawn();
+    let child = child.with_context(|| format!("cannot run {}", command.as_std().get_program().display()))?;
+    let output = child.wait_with_output().await?;
+    Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::free_ports;
