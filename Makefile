@@ -57,7 +57,7 @@ test-rest: ## what `make test` leaves out: test-full, and pages in a browser
 test-all: test test-rest ## everything but soak
 
 soak: ## the laws for a long time, then faults at their full length; TIMES=N multiplies cases, PROPTEST_RNG_SEED=N replays a failure
-	SLUICE_SOAK=$(or $(TIMES),100) $(CARGO) test --locked --test it laws:: -- --nocapture
+	SLUICE_SOAK=$(or $(TIMES),100) $(CARGO) test --locked --test it -- laws:: topology::i21_ sim::user_edits::i11_ --nocapture
 	$(E2E_TEST) --tier soak $(CASE)
 
 mutants: ## a sample of mutants of quota, queue and choice of victims, judged by the laws (cargo install cargo-mutants --locked); SHARD=K/N

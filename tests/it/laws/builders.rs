@@ -45,7 +45,7 @@ pub(super) fn config(cases: u32) -> Config {
 }
 
 /// Returns how many cases run of a law that takes long and finds little beside others: all with `SLUICE_SOAK`, else one of `of`.
-pub(super) fn sample(cases: u32, of: u32) -> u32 {
+pub(crate) fn sample(cases: u32, of: u32) -> u32 {
     if std::env::var_os("SLUICE_SOAK").is_some() { cases } else { cases / of }
 }
 

@@ -51,3 +51,5 @@ mod topology_verdicts;
 mod tree_queries;
 mod unreadable_statuses;
 mod wake_ups;
+
+pub(crate) use builders::sample;
