@@ -15,7 +15,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit tests test test-full test-rest test-all soak mutants e2e e2e-operators kueuectl-test kueuectl-compare metrics-test dashboard-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-viewers bench-ungating lint fmt crds gates settings flags frameworks chart generate expected chart-test generated commits deny image image-check release
+.PHONY: help tools demo up down unit tests test test-e2e test-rest test-all soak mutants e2e e2e-operators kueuectl-test kueuectl-compare metrics-test dashboard-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-viewers bench-ungating lint fmt crds gates settings flags frameworks chart generate expected chart-test generated commits deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,14 +47,14 @@ test: tools ## unit, and the core of the end-to-end tests on a real control plan
 	$(MAKE) unit
 	$(E2E_TEST) --tier core
 
-test-full: tools ## faults, load and whole matrices of the end-to-end tests; PART=1/3: a third of them
-	$(E2E_TEST) --tier full $(if $(PART),--part $(PART))
+test-e2e: tools ## all end-to-end tests but soak in one run: core, faults, load and whole matrices; PART=1/3: a third of what is not core
+	$(E2E_TEST) --tier core --tier full $(if $(PART),--part $(PART))
 
-test-rest: ## what `make test` leaves out: test-full, and pages in a browser
-	$(MAKE) test-full
+test-rest: tools ## what `make test` leaves out: faults, load and whole matrices of the end-to-end tests, pages in a browser; PART=1/3: a third of the former
+	$(E2E_TEST) --tier full $(if $(PART),--part $(PART))
 	$(MAKE) dashboard-test
 
-test-all: test test-rest ## everything but soak
+test-all: tests unit test-e2e dashboard-test ## everything but soak
 
 soak: ## the laws for a long time, then faults at their full length; TIMES=N multiplies cases, PROPTEST_RNG_SEED=N replays a failure
 	SLUICE_SOAK=$(or $(TIMES),100) $(CARGO) test --locked --test it -- laws:: topology::i21_ sim::user_edits::i11_ --nocapture

@@ -122,13 +122,13 @@ use tokio::runtime::Runtime;
 struct Arguments {
     /// Runs only cases whose names contain one of these words.
     words: Vec<String>,
-    /// Runs only cases of this tier; without it, all but the additional time of soak, and earlier versions.
-    #[arg(long, value_enum)]
-    tier: Option<Tier>,
+    /// Runs only cases of this tier, or of several; without it, all but the additional time of soak, and earlier versions.
+    #[arg(long = "tier", value_name = "TIER", value_enum)]
+    tiers: Vec<Tier>,
     /// Control planes at the same time.
     #[arg(long, default_value_t = 3)]
     lanes: usize,
-    /// Runs one part of the cases of so many, as 1/3.
+    /// Runs one part of the cases of so many, as 1/3; cases of the core are in each part.
     #[arg(long, value_name = "K/N", value_parser = Part::parse)]
     part: Option<Part>,
     /// Prints the names of the cases with their tiers and runs none.
@@ -138,8 +138,12 @@ struct Arguments {
 
 impl Arguments {
     fn selects(&self, case: &Case) -> bool {
-        self.tier.map_or(!case.tiers.contains(&Tier::Older), |tier| case.tiers.contains(&tier))
-            && (self.words.is_empty() || self.words.iter().any(|word| case.name.contains(word.as_str())))
+        let of_tiers = if self.tiers.is_empty() {
+            !case.tiers.contains(&Tier::Older)
+        } else {
+            self.tiers.iter().any(|tier| case.tiers.contains(tier))
+        };
+        of_tiers && (self.words.is_empty() || self.words.iter().any(|word| case.name.contains(word.as_str())))
     }
 }
 
@@ -157,7 +161,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let mut cases: Vec<Case> = CASES.iter().copied().filter(|case| arguments.selects(case)).collect();
     if let Some(part) = arguments.part {
-        cases = part.of(cases);
+        let (core, others): (Vec<Case>, Vec<Case>) =
+            cases.into_iter().partition(|case| case.tiers.contains(&Tier::Core));
+        cases = [core, part.of(others)].concat();
     }
     ensure!(!cases.is_empty(), "no case is selected by --tier and the words {:?}", arguments.words);
     if arguments.list {
@@ -166,7 +172,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
         return Ok(());
     }
-    if arguments.tier == Some(Tier::Soak) {
+    if arguments.tiers.contains(&Tier::Soak) {
         wait::use_whole_durations();
     }
     rights::collect();
