@@ -1,6 +1,7 @@
-//! What the core answers when it is asked for an audit: what it knows of objects that the snapshot does not hold.
+//! The core's answer to an audit: facts about objects that the snapshot does not hold.
 //!
-//! Invariant: lists are bounded by the number of flavors, checks, namespaces and classes, not by that of nodes and jobs.
+//! Invariant: the length of each list is bounded by the number of flavors, checks, namespaces and classes, not by the number of
+//! nodes and jobs.
 
 use crate::api::ObjectKey;
 use crate::resources::Requests;
@@ -10,26 +11,27 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What an audit reads beside the snapshot.
+/// Facts that an audit reads beside the snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFacts {
     /// Whether nodes are known at all.
     pub knows_nodes: bool,
     /// Flavors by name.
     pub flavors: BTreeMap<Arc<str>, AuditedFlavor>,
-    /// AdmissionChecks by name: whether a controller says that it is active.
+    /// AdmissionChecks by name; the value is whether the condition `Active` holds, which the controller of the check writes.
     pub checks: BTreeMap<Arc<str>, bool>,
-    /// Namespace selectors of ClusterQueues; absent for those that select nothing.
+    /// Namespace selectors of ClusterQueues, by name; absent for a ClusterQueue that selects no namespace.
     pub namespace_selectors: BTreeMap<Arc<str>, LabelSelector>,
-    /// Jobs that run in a namespace with queues without being queued, by namespace and kind.
+    /// Number of running jobs that are not queued although their namespace has queues, by namespace and kind.
     pub unmanaged_jobs: BTreeMap<(Arc<str>, &'static str), usize>,
-    /// Jobs that name a WorkloadPriorityClass that does not exist, by namespace and class.
+    /// Number of jobs that name a WorkloadPriorityClass that does not exist, by namespace and class.
     pub missing_classes: BTreeMap<(Arc<str>, Arc<str>), usize>,
-    /// Jobs that run with more than an earlier version of the manager charged them, by kind, with what is not charged.
+    /// Running jobs that an earlier version of the manager charged too little, by kind and key; the value names the uncharged
+    /// amounts.
     pub low_charges: BTreeMap<(&'static str, ObjectKey), String>,
-    /// LocalQueues without a Workload, also in the history, with the times of their creation.
+    /// Creation times of the LocalQueues that have no Workload, neither now nor in the history.
     pub unused_queues: BTreeMap<ObjectKey, Timestamp>,
-    /// Since when the history knows of all Workloads; absent without one.
+    /// Time from which on the history has all Workloads; `None` without a history.
     pub recorded_since: Option<Timestamp>,
     /// Names of the WorkloadPriorityClasses.
     pub classes: BTreeSet<Arc<str>>,
@@ -38,24 +40,24 @@ pub struct AuditFacts {
 /// A flavor and its nodes.
 #[derive(Clone, Debug, Default)]
 pub struct AuditedFlavor {
-    /// Labels of its nodes.
+    /// Labels that select the nodes of the flavor.
     pub node_labels: BTreeMap<String, String>,
     /// Name of its topology, if it has one.
     pub topology: Option<Arc<str>>,
-    /// What the nodes have.
+    /// Amounts of the nodes, by resource.
     pub amounts: NodeAmounts,
-    /// What is on them.
+    /// Sizes, taints and label values of the nodes.
     pub nodes: FlavorNodes,
 }
 
 impl AuditedFlavor {
-    /// Whether an empty node has all that a pod asks for; `true` if that is not known.
+    /// Returns whether an empty node of the flavor has all that a pod requests; `true` if the sizes of the nodes are not known.
     pub fn holds(&self, pod: &Requests) -> bool {
         self.nodes.has_more_shapes || self.nodes.shapes.iter().any(|shape| covers(shape, pod))
     }
 }
 
-/// Whether a node has all that a pod asks for.
+/// Returns whether a node of this size has all that a pod requests.
 pub fn covers(shape: &Requests, pod: &Requests) -> bool {
     pod.iter().all(|(resource, amount)| shape.get(resource).copied().unwrap_or_default() >= *amount)
 }

@@ -1,6 +1,6 @@
 //! Builds the next snapshot from the parts of the last one.
 //!
-//! Invariant: a part is rebuilt only if it is out of date, so that publishing copies nothing while nothing changes.
+//! Invariant: a part is rebuilt only if it is out of date. Publishing copies nothing while nothing changes.
 
 use super::{QueueFacts, QueueView, References, Snapshot};
 use crate::api::{ObjectKey, OwnerRecord};
@@ -14,13 +14,13 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The last snapshot, and which of its parts are out of date.
+/// The last snapshot, with marks on the parts that are out of date.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SnapshotBuilder {
     current: Snapshot,
     references_stale: bool,
     queues_updated_at: Option<Timestamp>,
-    /// When the view of the queues, which is behind, may be rebuilt.
+    /// When the stale view of the queues may be rebuilt; `None` if it is current.
     queues_due: Option<Timestamp>,
     drift_checked_at: Option<Timestamp>,
 }
@@ -46,7 +46,7 @@ impl SnapshotBuilder {
         self.references_stale
     }
 
-    /// Sets what follows from the objects of queues, and from those that reviews look up.
+    /// Sets the objects that reviews look up, and the facts about the objects of queues.
     pub(crate) fn set_references(&mut self, references: References, facts: QueueFacts) {
         self.references_stale = false;
         self.current.references = Arc::new(references);
@@ -58,7 +58,7 @@ impl SnapshotBuilder {
         is_due(self.queues_updated_at, interval, now)
     }
 
-    /// Notes that something has changed since the view of the queues was set, `interval` before it may be set again.
+    /// Records that something has changed since the view of the queues was set. It may be set again after `interval`.
     pub(crate) fn postpone_queues(&mut self, interval: SignedDuration) {
         self.queues_due = self.queues_updated_at.and_then(|at| at.checked_add(interval).ok());
     }
@@ -118,7 +118,7 @@ impl SnapshotBuilder {
         self.set_owner(&id, Some(&Arc::new(entry)));
     }
 
-    /// Removes a job that is gone.
+    /// Removes a job that was deleted.
     pub(crate) fn remove_job(&mut self, kind: JobKind, view: &JobView) {
         let id = (Kind::of_job(kind), view.key.clone());
         self.set_child(&id, kind, None);
@@ -126,7 +126,8 @@ impl SnapshotBuilder {
         self.set_owner(&id, None);
     }
 
-    /// Adds, updates or removes a job as one of several below a controller, whose former one its entry among the owners says.
+    /// Adds, updates or removes a job as one of several below a controller. Its entry among the owners names its former
+    /// controller.
     fn set_child(&mut self, (stored, key): &(Kind, ObjectKey), kind: JobKind, view: Option<&JobView>) {
         if !kind.hooks.is_sized_apart_from_owner() {
             return;
@@ -141,7 +142,7 @@ impl SnapshotBuilder {
             match (marks.waits_for_room, view.suspended) {
                 (true, _) => Some(Claim::Waits),
                 (false, false) => Some(Claim::Runs),
-                // Its pods may still run, and it comes back.
+                // Its pods may still run, and the manager will resume it.
                 (false, true) => marks.stopped_below.then_some(Claim::Resumes),
             }
         };
@@ -190,7 +191,7 @@ fn makes_jobs(controller: &OwnerRef) -> bool {
     framework(controller.group(), &controller.kind).is_some_and(Framework::makes_jobs)
 }
 
-/// Returns whether jobs below a job may be made larger than it, and its pod sets say by what they are bounded: it makes some, does not
+/// Returns whether the pod sets of a job bound the size of the jobs below it, which may be made larger: it makes jobs, does not
 /// grow with them, and its pod sets are known.
 fn charges_for_children(kind: JobKind, view: &JobView) -> bool {
     let built_in = kind.fields.managed_by.map(|field| field.built_in);

@@ -1,6 +1,6 @@
-//! What the core answers when it is asked for its inner state: computed on request, never for a round.
+//! The core's answer to a request for its inner state: computed on request, never for a round.
 //!
-//! Invariant: every list is an excerpt of bounded length that says how many entries it leaves out.
+//! Invariant: every list is an excerpt of bounded length that names the number of omitted entries.
 
 use crate::api::ObjectKey;
 use crate::quota::{FlavorResource, NodeUsage};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct Excerpt<T> {
     /// Number of all entries.
     pub total: usize,
-    /// Number of entries that are left out.
+    /// Number of entries that are omitted.
     pub more: usize,
     /// The first entries.
     pub first: Vec<T>,
@@ -118,9 +118,9 @@ pub struct FailureCounts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimerView {
-    /// Number and next due time by kind of object.
+    /// Number of timers and next due time, by kind of object.
     pub by_kind: BTreeMap<&'static str, TimerCount>,
-    /// The earliest ones.
+    /// The earliest timers.
     pub next: Excerpt<Timer>,
     /// Timers that belong to no object.
     pub alarms: BTreeMap<&'static str, Timestamp>,
@@ -132,7 +132,7 @@ pub struct TimerView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimerCount {
-    /// Their number.
+    /// Number of timers.
     pub count: usize,
     /// The earliest due time.
     pub next_due: Timestamp,
@@ -161,9 +161,9 @@ pub struct QueueListing {
 /// A ClusterQueue with the names of its workloads.
 #[derive(Clone, Debug)]
 pub struct ClusterQueueListing {
-    /// Its name.
+    /// Name of the ClusterQueue.
     pub name: Arc<str>,
-    /// Its parent cohort.
+    /// Name of the parent cohort; `None` without one.
     pub cohort: Option<Arc<str>>,
     /// Whether it admits workloads.
     pub active: bool,
@@ -175,7 +175,7 @@ pub struct ClusterQueueListing {
     pub waiting: usize,
     /// Workloads that hold quota, by name.
     pub workloads: Excerpt<ObjectKey>,
-    /// Number of those that are admitted.
+    /// Number of these workloads that are admitted.
     pub admitted: usize,
     /// Quota limits and current usage.
     pub usage: BTreeMap<FlavorResource, NodeUsage>,

@@ -54,23 +54,23 @@ pub struct Snapshot {
     pub pending: PendingOrder,
     /// Workloads by namespace and name, shared with the cache of the core.
     pub workloads: WorkloadIndex,
-    /// What lists show of the objects of queues.
+    /// Facts about the objects of queues, for lists.
     pub facts: Arc<QueueFacts>,
     /// Number of flavor-resources whose usage in the ledger differed from the sum over the objects at the last
     /// comparison.
     pub ledger_drift: usize,
     /// Numbers about the history.
     pub history: Arc<HistoryStats>,
-    /// Objects as possible owners of others, by kind and key: jobs, and what may stand between a queued object and its pods. Of pods,
-    /// those with a queue or a controller that is known.
+    /// Objects as possible owners of others, by kind and key: jobs, and objects that may stand between a queued object and its
+    /// pods. Pods are included only if they are in a queue or have a known controller.
     pub owners: RedBlackTreeMapSync<(Kind, ObjectKey), Arc<OwnerEntry>>,
-    /// Kinds whose objects cannot be read: an owner of them that is not known may exist.
+    /// Kinds whose objects cannot be read: an owner of such a kind may exist although it is not known.
     pub unread_kinds: Arc<BTreeSet<Kind>>,
-    /// More of owners, and of what is below them.
+    /// More about owners, and about the objects below them.
     pub families: Families,
 }
 
-/// Objects that reviews look up beside the owners by kind and key.
+/// Objects that reviews look up by another key than kind and name.
 #[derive(Clone, Debug, Default)]
 pub struct Families {
     /// Objects of external frameworks (kinds whose Workloads another controller creates) that own a Workload, by group,
@@ -78,7 +78,7 @@ pub struct Families {
     pub external_owners: RedBlackTreeMapSync<(String, String, ObjectKey), Arc<OwnerEntry>>,
     /// Objects that are sized apart from the job above them and ask for its quota, by the UID of their controller, key and kind.
     pub children: RedBlackTreeMapSync<(String, ObjectKey, Kind), Arc<SizedChild>>,
-    /// Pods of those that are not sized apart from it.
+    /// Pods of objects that share the size of the job above them.
     pub shared_pods: SharedPods,
 }
 
@@ -97,10 +97,10 @@ pub struct References {
     pub related: RelatedObjects,
 }
 
-/// What others look up of a LocalQueue.
+/// The facts about a LocalQueue that reviews look up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalQueueReference {
-    /// Its ClusterQueue, which may not exist.
+    /// Name of the ClusterQueue, which may not exist.
     pub cluster_queue: Arc<str>,
     /// Whether its stop policy keeps workloads out of the queue.
     pub stopped: bool,
@@ -117,9 +117,9 @@ pub struct QueueView {
     pub local_queues: BTreeMap<ObjectKey, LocalQueueView>,
     /// Cohorts by name.
     pub cohorts: BTreeMap<Arc<str>, CohortView>,
-    /// What keeps pending workloads even if all that holds quota ends, by ClusterQueue.
+    /// For each ClusterQueue, the obstacles that keep pending workloads out even if all reserving workloads end.
     pub standings: BTreeMap<Arc<str>, Arc<QueueStanding>>,
-    /// Why ClusterQueues are inactive, by their names.
+    /// Reason and message of each inactive ClusterQueue, by name.
     pub inactive: BTreeMap<Arc<str>, Inactive>,
     /// Number of workloads that wait for a LocalQueue or ClusterQueue that does not exist, by LocalQueue and reason.
     pub without_queue: BTreeMap<ObjectKey, BTreeMap<UnadmittedKey, usize>>,
@@ -165,7 +165,7 @@ pub struct ClusterQueueView {
 pub struct WaitingHead {
     /// The Workload.
     pub workload: ObjectKey,
-    /// Since when.
+    /// Time from which on the head fits and is not admitted.
     pub since: Timestamp,
 }
 
@@ -227,7 +227,7 @@ impl Snapshot {
         children
     }
 
-    /// Returns the pods of the objects below a controller that get no size apart from that of the job above them, without those of one of
+    /// Returns the pods of the objects below a controller that share the size of the job above them, without the pods of one of
     /// the objects.
     pub fn groups_beside(&self, controller: &str, child: &(Kind, ObjectKey)) -> Vec<ChildGroup> {
         self.families.shared_pods.beside(controller, child)

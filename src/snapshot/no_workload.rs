@@ -3,19 +3,19 @@
 /// Why a job has no Workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoWorkload {
-    /// One word, as events have it.
+    /// Reason in CamelCase, as in events.
     pub reason: String,
     /// The cause, as the end of a sentence without a full stop.
     pub message: String,
 }
 
-/// A job by the words that a user gives.
+/// A job as a user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobName {
-    /// Its namespace.
+    /// Namespace of the job.
     pub namespace: String,
-    /// Its kind in any case: `job`, `RayCluster`.
+    /// Kind in any case: `job`, `RayCluster`.
     pub kind: String,
-    /// Its name.
+    /// Name of the job.
     pub name: String,
 }

@@ -1,6 +1,6 @@
-//! What lists show of the objects of queues beside counts and usage.
+//! Facts about the objects of queues that lists show beside counts and usage.
 //!
-//! Invariant: it follows from specs and settings alone, so that it is rebuilt only when one of them changes.
+//! Invariant: the facts follow from specs and settings alone. They are rebuilt only when one of these changes.
 
 use crate::api::ObjectKey;
 use crate::api::v1beta2::QueueingStrategy;
@@ -25,11 +25,11 @@ pub struct QueueFacts {
     pub units: QuotaUnits,
     /// Names of the preemption strategies of fair sharing; absent if it is off.
     pub fair_sharing: Option<Vec<&'static str>>,
-    /// Whether under fair sharing a ClusterQueue within its nominal quota preempts, whatever its share.
+    /// Whether, under fair sharing, a ClusterQueue within its nominal quota preempts whatever its share is.
     pub preempts_within_nominal: bool,
     /// Whether LocalQueues are ordered by past usage in some ClusterQueue.
     pub orders_by_past_usage: bool,
-    /// What evicted workloads are ordered by in their queue.
+    /// Time by which evicted workloads are ordered in their queue.
     pub requeue_order: RequeueOrder,
 }
 
@@ -47,15 +47,15 @@ pub struct ObjectFacts {
 pub struct ClusterQueueFacts {
     /// The object.
     pub object: ObjectFacts,
-    /// How its heads are taken.
+    /// Queueing strategy.
     pub strategy: QueueingStrategy,
     /// Which workloads its heads may evict.
     pub preemption: PreemptionPolicy,
-    /// Its weight as a quantity.
+    /// Fair-sharing weight, as a quantity.
     pub weight: String,
-    /// Its flavor-resources in the order of its spec.
+    /// Flavor-resources in the order of the spec.
     pub order: Vec<FlavorResource>,
-    /// Whether its LocalQueues are ordered by past usage.
+    /// Whether the LocalQueues are ordered by past usage.
     pub orders_by_past_usage: bool,
 }
 
@@ -64,6 +64,6 @@ pub struct ClusterQueueFacts {
 pub struct CohortFacts {
     /// The object.
     pub object: ObjectFacts,
-    /// Its weight as a quantity.
+    /// Fair-sharing weight, as a quantity.
     pub weight: String,
 }

@@ -1,6 +1,7 @@
-//! Pods of the objects below a controller that get no size apart from that of the job above them, such as the Jobs of a JobSet.
+//! Pods of the objects below a controller that share the size of the job above them, such as the Jobs of a JobSet.
 //!
-//! Invariant: sums are those of the objects that have pods. What a change or a look-up costs does not depend on how many there are.
+//! Invariant: sums cover exactly the objects that have pods. The cost of a change or a look-up does not depend on the number of
+//! objects.
 
 use crate::api::ObjectKey;
 use crate::cache::Kind;
@@ -14,7 +15,7 @@ type ObjectId = (Kind, ObjectKey);
 /// Number of pods by the pod set that the label of their template names.
 type Sums = BTreeMap<Option<String>, i64>;
 
-/// Pods by object, and in sum.
+/// Pods by object, and their sums.
 #[derive(Clone, Debug, Default)]
 pub struct SharedPods {
     children: RedBlackTreeMapSync<ObjectId, Arc<Child>>,
