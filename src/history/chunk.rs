@@ -1,7 +1,7 @@
 //! One hour of a series, packed.
 //!
-//! Invariants: the values come out as they went in; a value that does not change within the hour is kept once; otherwise each value
-//! takes as many bytes as the spread of the hour needs.
+//! Invariants: unpacking returns the packed values; a value that does not change within the hour is stored once; otherwise each
+//! value takes as many bytes as the spread of the hour needs.
 
 /// The values of one hour, at equal intervals.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Chunk {
         }
     }
 
-    /// Returns the bytes that it takes beside its own size.
+    /// Returns the number of heap bytes, without the size of the value itself.
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             Self::Same { .. } => 0,

@@ -1,5 +1,4 @@
-//! Conservation over random histories: the amounts of the open runs are those of a ledger that is kept apart, and a lost event is
-//! noticed.
+//! Conservation over random histories: the amounts of the open runs equal a separately kept ledger, and a lost event is noticed.
 
 use super::tests::{Life, fr, record, reserved, time};
 use super::*;
@@ -9,16 +8,16 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One of the Workloads of a history, as its object says.
+/// A Workload of a history, as its object shows it.
 #[derive(Clone, Debug, Default)]
 struct Object {
-    /// Amount and when it was reserved.
+    /// Amount, and second of the reservation.
     quota: Option<(i64, i64)>,
     evicted_at: Option<i64>,
     evictions: u32,
     finished_at: Option<i64>,
     exists: bool,
-    /// Number of times that an object of the name was created.
+    /// Number of objects that were created with this name.
     created: u32,
 }
 
@@ -73,7 +72,7 @@ impl Object {
         self.quota.filter(|_| self.finished_at.is_none()).map(|(amount, _)| amount)
     }
 
-    /// Changes it. Returns whether it changed.
+    /// Applies a step. Returns whether the object changed.
     fn apply(&mut self, step: Step, now: i64) -> bool {
         let before = (self.quota, self.evicted_at, self.finished_at, self.exists);
         match step {
@@ -143,7 +142,7 @@ fn play(steps: &[(usize, Step)], lost: Option<usize>) -> Result<bool, TestCaseEr
         let expected: i128 = objects.iter().map(|object| i128::from(charged(object))).sum();
         agreed &= life.used() == expected;
         if lost == Some(index) {
-            // Only an event that changes a charge can be noticed by the sums.
+            // The sums notice an event only if it changes a charge.
             noticed = charged(&before) == charged(&objects[number]) || life.used() != expected;
         }
         if lost.is_none() {

@@ -1,6 +1,6 @@
-//! The records that are kept, in the order in which they were made.
+//! The records in memory, in the order in which they were made.
 //!
-//! Invariants: a key occurs once; the oldest record goes first; the number of bytes is that of the records that are kept.
+//! Invariants: a key occurs once; the oldest record is dropped first; the number of bytes covers exactly the records in memory.
 
 use super::record::{Record, RecordKey, RecordKind};
 use std::collections::{BTreeMap, VecDeque};
@@ -15,17 +15,17 @@ pub(super) struct RecordLog {
     records: VecDeque<Arc<Record>>,
     /// Number of each record since the start, by key.
     numbers: BTreeMap<RecordKey, u64>,
-    /// Number of the oldest record that is kept.
+    /// Number of the oldest record in memory.
     first: u64,
     bytes: usize,
-    /// Records ever made, by kind.
+    /// Number of records that were ever made, by kind.
     made: BTreeMap<RecordKind, u64>,
-    /// Records with a known key and other content.
+    /// Number of added records whose key was known with other content.
     conflicts: u64,
 }
 
 impl RecordLog {
-    /// Adds a record. One with a known key changes nothing; it is counted if its content differs.
+    /// Adds a record. A record with a known key changes nothing; it is counted if its content differs.
     pub(super) fn add(&mut self, record: Record) {
         if let Some(known) = self.get(&record.key) {
             if (&known.workload.key, &known.event) != (&record.workload.key, &record.event) {
@@ -49,7 +49,7 @@ impl RecordLog {
         self.records.get(self.position(key)?).map(AsRef::as_ref)
     }
 
-    /// Changes the record with a key, if it is kept: what it says is completed.
+    /// Completes the record with a key, if it is still in memory.
     pub(super) fn complete(&mut self, key: &RecordKey, change: impl FnOnce(&mut Record)) {
         let position = self.position(key);
         if let Some(record) = position.and_then(|position| self.records.get_mut(position)) {
@@ -92,7 +92,7 @@ impl RecordLog {
         self.made.get(&kind).copied().unwrap_or_default()
     }
 
-    /// Returns the number of records with a known key and other content.
+    /// Returns the number of added records whose key was known with other content.
     pub(super) const fn conflicts(&self) -> u64 {
         self.conflicts
     }

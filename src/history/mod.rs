@@ -1,8 +1,8 @@
 //! History of the last 24 hours, in memory: records of waits, evictions and ends, open runs, and series of each ClusterQueue.
 //!
 //! Invariants:
-//! - it says what the objects say: decisions whose write has not landed leave no trace, and amounts are those that the ledger
-//!   charges;
+//! - the history follows the objects: decisions whose write has not landed leave no trace, and amounts equal the charges of the
+//!   ledger;
 //! - the amounts of the open runs of a ClusterQueue are its usage in the ledger, at each instant;
 //! - memory stays within the limit: the oldest records go first, then the oldest hours of the series;
 //! - the cost of a change is that of the Workload that changed;

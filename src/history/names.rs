@@ -1,6 +1,6 @@
 //! Numbers for names that occur in many places: ClusterQueues, priority classes and flavor-resources.
 //!
-//! Invariant: a name keeps its number. The names are few, and none is dropped.
+//! Invariant: a name keeps its number. There are few names, and none is dropped.
 
 use super::record::Amounts;
 use crate::quota::FlavorResource;
@@ -8,7 +8,7 @@ use crate::resources::Amount;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The names and what is shared.
+/// Names with their numbers, and values that records share.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     texts: BTreeSet<Arc<str>>,
@@ -94,7 +94,7 @@ impl Names {
         amounts
     }
 
-    /// Drops amounts that nothing shares any more.
+    /// Drops amounts to which nothing else refers.
     pub(super) fn sweep(&mut self) {
         self.amounts.retain(|amounts| Arc::strong_count(amounts) > 1);
     }

@@ -1,8 +1,8 @@
-//! Follows each Workload from what its object says: opens and ends pending episodes and runs, and makes the records.
+//! Follows each Workload by its object: opens and ends pending episodes and runs, and makes the records.
 //!
-//! Invariants: a Workload has at most one open episode; an episode that ended is in one record; a run counts in the usage of its
-//! ClusterQueue from its first to its last observation; no length is negative; nothing happened later than it was observed, whatever
-//! time a condition has.
+//! Invariants: a Workload has at most one open episode; an ended episode is in exactly one record; a run counts in the usage of
+//! its ClusterQueue from its first to its last observation; no length is negative; no time is later than its observation,
+//! whatever time a condition has.
 
 use super::outbox::{Entry, RunEnd};
 use super::record::{
@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub(super) const DELETED: &str = "Deleted";
 
 impl Ring {
-    /// Follows a Workload that was stored. The caller leaves out one that was finished before.
+    /// Follows a stored Workload. The caller leaves out a Workload that had finished before.
     pub(crate) fn observe(&mut self, seen: &SeenWorkload<'_>) {
         if !self.is_enabled() {
             return;
@@ -53,8 +53,8 @@ impl Ring {
         }
     }
 
-    /// Returns whether a Workload is followed with this ClusterQueue, and is charged or not as given: nothing that follows from other
-    /// objects has changed.
+    /// Returns whether a Workload is followed in this ClusterQueue and with this state of its charge. If so, no change of another
+    /// object concerns it.
     pub(crate) fn is_current(&self, uid: &str, cluster_queue: &str, charged: bool) -> bool {
         self.workloads.get(uid).is_some_and(|tracked| {
             let runs = matches!(tracked.phase, Phase::Running(_));
@@ -62,7 +62,7 @@ impl Ring {
         })
     }
 
-    /// Returns a time of a condition that was observed now.
+    /// Returns a time of a condition, bounded by the time of its observation.
     fn past(&self, at: Millis) -> Millis {
         at.min(self.now)
     }
@@ -122,12 +122,12 @@ impl Ring {
                 if run.amounts != new.amounts {
                     self.usage.add(queue, &run.amounts, -1, (&mut self.series, self.now));
                     self.usage.add(queue, &new.amounts, 1, (&mut self.series, self.now));
-                    self.tell_resized(&seen.record.meta.uid, &run.amounts, &new.amounts);
+                    self.add_resized(&seen.record.meta.uid, &run.amounts, &new.amounts);
                     Arc::make_mut(run).amounts = new.amounts;
                 }
                 return;
             }
-            // Another ClusterQueue has the same reservation, or the versions between two reservations were not delivered.
+            // Another ClusterQueue took over the reservation, or the versions between two reservations were not delivered.
             let same = tracked.reserved_at == new.start;
             let missed = seen.earlier_eviction().filter(|_| !same);
             let end = if same { self.now } else { began };
@@ -139,7 +139,7 @@ impl Ring {
         }
         let resumed = tracked.reserved_at == new.start;
         if matches!(tracked.phase, Phase::Idle) && !resumed && self.from.is_some() {
-            // What it waited for was not observed.
+            // The pending reason was not observed.
             let since = self.past(seen.waiting_since());
             let pending = Pending::unobserved(since, began);
             tracked.queue = queue;
@@ -154,11 +154,11 @@ impl Ring {
         tracked.reserved_at = new.start;
         self.usage.add(queue, &new.amounts, 1, (&mut self.series, self.now));
         let workload = self.subject(seen.record, queue);
-        // A slice that is charged to the one that replaces it, and then is not, ran for neither of both in between.
+        // While a slice is charged to the slice that replaces it, neither of the two runs for itself.
         let start = if resumed { self.now } else { self.outbox.counted_from(&seen.record.meta.uid, began) };
         let amounts = new.amounts;
         let run = OpenRun { workload, start, amounts, evicted: false };
-        self.tell_opened(&seen.record.meta.uid, tracked, &run);
+        self.add_opened(&seen.record.meta.uid, tracked, &run);
         tracked.phase = Phase::Running(Arc::new(run));
     }
 
@@ -322,7 +322,7 @@ impl Ring {
         Some(tracked.as_preemptor(self.names.queue_name(tracked.queue)))
     }
 
-    /// Adds to the record of the last eviction when the quota was released.
+    /// Adds the time of the release to the record of the last eviction.
     fn complete_eviction(&mut self, record: &WorkloadRecord, tracked: &Tracked, end: Millis) {
         let uid = Arc::clone(&record.meta.uid);
         let attempt = tracked.evictions.saturating_sub(1);
@@ -336,11 +336,11 @@ impl Ring {
             complete(seed);
         } else {
             self.log.complete(&key, complete);
-            self.tell_completed(&key);
+            self.add_completed(&key);
         }
     }
 
-    /// Ends what is known of a Workload.
+    /// Ends the episode of a Workload, and makes its last record.
     fn end(&mut self, record: &WorkloadRecord, mut tracked: Tracked, at: Millis, result: &str) {
         self.end_wait(record, &mut tracked, at, WaitResult::Deleted);
         let end = if result == DELETED { RunEnd::Deleted } else { RunEnd::Finished };
@@ -378,8 +378,8 @@ impl Ring {
                 record.seeded = kind == RecordKind::Eviction && record.at() < from;
                 self.keep(record);
             }
-            // Before the first lists are complete, only evictions are of use: all else began earlier, but for what an earlier process
-            // recorded.
+            // Before the first lists are complete, only evictions become records: all else began earlier. The exception is what
+            // continues a run of an earlier process.
             None if kind == RecordKind::Eviction || self.outbox.follows(&record.key.uid) => {
                 record.seeded = kind == RecordKind::Eviction;
                 self.seeds.insert(record.key.clone(), record);

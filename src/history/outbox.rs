@@ -1,9 +1,9 @@
-//! What a durable record takes from a history: how each run begins, changes and ends, all records, and what each ClusterQueue used
-//! and borrowed in each hour.
+//! Entries for a durable record: how each run begins, changes and ends, all records, and what each ClusterQueue used and borrowed
+//! in each hour.
 //!
-//! Invariants: entries come in the order in which they were observed; without a recorder none is kept; a run that was open when the
-//! recorder ended is followed as if its process had never stopped, so that the conditions of the object give its end; a time of that
-//! process that lies ahead, because its clock did, counts as now.
+//! Invariants: entries are in the order of their observation; without a recorder none is stored; a run that was open when the
+//! earlier recorder ended is followed as if its process had never stopped, so that the conditions of the object give its end; a
+//! time of that process that lies ahead, because its clock did, counts as now.
 
 use super::names::Names;
 use super::observe::DELETED;
@@ -20,20 +20,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
 
-/// How long after its end an hour is closed: what happened in it has been observed by then, but for a watch that hangs.
+/// Delay from the end of an hour until it is closed: by then its events have been observed, unless a watch hangs.
 const CLOSING_DELAY: Millis = HOUR / 60;
 
 /// Amounts by flavor-resource.
 pub type NamedAmounts = Vec<(FlavorResource, i64)>;
 
-/// Something that a durable record keeps. Times are milliseconds since the epoch.
+/// An entry for a durable record. Times are milliseconds since the epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// The first lists are complete.
     Began {
         /// When.
         at: i64,
-        /// Number of runs that had ended before with an end that no object tells.
+        /// Number of runs that had ended before at a time that no object shows.
         unknown_ends: u64,
     },
     /// A run began.
@@ -64,16 +64,16 @@ pub enum Entry {
         uid: Arc<str>,
         /// When.
         at: i64,
-        /// How; an eviction came as an entry of its own.
+        /// How it ended. An eviction has an entry of its own before.
         end: RunEnd,
     },
-    /// A record was made, or completed. The amounts are those of its run.
+    /// A record was made, or completed, with the amounts of its run.
     Record(Arc<Record>, NamedAmounts),
     /// An hour ended.
     Hour {
-        /// Its start.
+        /// Start of the hour.
         start: i64,
-        /// What was used and borrowed in it.
+        /// Used and borrowed amounts by ClusterQueue and flavor-resource.
         queues: Vec<QueueHour>,
     },
 }
@@ -81,17 +81,17 @@ pub enum Entry {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {
-    /// With the Workload, which finished: the record of its end has the run.
+    /// The Workload finished: the record of its end has the run.
     Finished,
-    /// With the Workload, which was deleted: the record of its end has the run.
+    /// The Workload was deleted: the record of its end has the run.
     Deleted,
     /// The quota of an evicted Workload was released: the record of the eviction has the run.
     Released,
-    /// Otherwise, as when a slice takes over: the run gets a record of its own.
+    /// Any other end, such as a slice that takes over: the run gets a record of its own.
     Other,
 }
 
-/// A run that has not ended, with what a later process must know to follow it.
+/// A run that has not ended, with all that a later process needs to follow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunState {
     /// UID of the Workload.
@@ -100,7 +100,7 @@ pub struct RunState {
     pub workload: Subject,
     /// When the run began, in milliseconds since the epoch.
     pub start: i64,
-    /// When quota was reserved: before the start if the Workload was not charged in between.
+    /// When quota was reserved. It is earlier than the start if the Workload was not charged in between.
     pub reserved_at: i64,
     /// Amounts, as the ledger charges them.
     pub amounts: NamedAmounts,
@@ -127,7 +127,7 @@ pub struct QueueHour {
     pub borrowed: i128,
 }
 
-/// Entries that wait for the recorder, and the runs that an earlier process left.
+/// Entries for the recorder, and the runs of an earlier process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     on: bool,
@@ -138,7 +138,7 @@ pub(super) struct Outbox {
     left: Vec<RunState>,
     /// UIDs of the runs that an earlier process left open.
     restored: BTreeSet<Arc<str>>,
-    /// Those that no object has shown yet.
+    /// Restored runs whose object has not been observed yet.
     unseen: BTreeMap<Arc<str>, Subject>,
     /// Until when the earlier process recorded.
     until: Millis,
@@ -147,19 +147,21 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Notes that an object shows a Workload.
+    /// Records that the object of a Workload was observed.
     pub(super) fn see(&mut self, uid: &str) {
         if !self.unseen.is_empty() {
             self.unseen.remove(uid);
         }
     }
 
-    /// Returns whether an earlier process left a run of this Workload: what the first lists tell of it happened while none recorded.
+    /// Returns whether an earlier process left a run of this Workload: changes in the first lists then happened while nothing was
+    /// recorded.
     pub(super) fn follows(&self, uid: &str) -> bool {
         !self.restored.is_empty() && self.restored.contains(uid)
     }
 
-    /// Returns since when a run of the first lists counts that an earlier process did not leave open: it was not charged before.
+    /// Returns from when on a run of the first lists counts. A run that an earlier process did not leave open was not charged
+    /// before that process ended.
     pub(super) fn counted_from(&self, uid: &str, start: Millis) -> Millis {
         let listing = self.on && !self.begun && !self.follows(uid);
         if listing { start.max(self.until) } else { start }
@@ -225,8 +227,8 @@ impl Ring {
         self.put(&left.uid, tracked);
     }
 
-    /// Ends the runs of an earlier process of which no object is left: they ended at an unknown time after it recorded last, and count
-    /// until then.
+    /// Ends the runs of an earlier process whose objects no longer exist. The time of their end is unknown: they count until the
+    /// earlier process recorded last.
     pub(super) fn end_unseen(&mut self) {
         let unseen = mem::take(&mut self.outbox.unseen);
         let unknown_ends = u64::try_from(unseen.len()).unwrap_or(u64::MAX);
@@ -260,7 +262,7 @@ impl Ring {
         self.keep(Record { key, seeded: false, workload, event });
     }
 
-    /// Keeps a record, and tells the recorder.
+    /// Adds a record to the log, and to the entries.
     pub(super) fn keep(&mut self, record: Record) {
         if self.outbox.on {
             let record = Arc::new(record.clone());
@@ -270,8 +272,8 @@ impl Ring {
         self.log.add(record);
     }
 
-    /// Tells the recorder of a record that was completed.
-    pub(super) fn tell_completed(&mut self, key: &RecordKey) {
+    /// Adds an entry for a record that was completed.
+    pub(super) fn add_completed(&mut self, key: &RecordKey) {
         if self.outbox.on
             && let Some(record) = self.log.get(key).cloned()
         {
@@ -280,8 +282,8 @@ impl Ring {
         }
     }
 
-    /// Tells the recorder that a run began.
-    pub(super) fn tell_opened(&mut self, uid: &Arc<str>, tracked: &Tracked, run: &OpenRun) {
+    /// Adds an entry for a run that began.
+    pub(super) fn add_opened(&mut self, uid: &Arc<str>, tracked: &Tracked, run: &OpenRun) {
         let Self { names, outbox, .. } = self;
         outbox.add(|| {
             Entry::Opened(Box::new(RunState {
@@ -298,9 +300,9 @@ impl Ring {
         });
     }
 
-    /// Tells the recorder of new amounts of a run. If they changed while none recorded, nothing says when: the lesser ones count in
-    /// between, so that no sum is above the truth.
-    pub(super) fn tell_resized(&mut self, uid: &Arc<str>, before: &Amounts, amounts: &Amounts) {
+    /// Adds an entry for new amounts of a run. If they changed while nothing was recorded, the time is unknown: the lesser
+    /// amounts count in between, so that no sum exceeds the truth.
+    pub(super) fn add_resized(&mut self, uid: &Arc<str>, before: &Amounts, amounts: &Amounts) {
         let Self { names, outbox, now, from, .. } = self;
         if from.is_none() && outbox.follows(uid) {
             let at = outbox.until;

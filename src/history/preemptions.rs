@@ -44,17 +44,17 @@ pub struct PreemptionRecord<'a> {
     pub preemption: &'a Preemption,
 }
 
-/// Number of preemptions, and what they took from their victims by the number of the flavor-resource: amount × milliseconds that
-/// the victims had run.
+/// Number of preemptions, and the loss of their victims by number of the flavor-resource: amount × milliseconds that the victims
+/// had run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreemptionSum {
-    /// Their number.
+    /// Number of preemptions.
     pub count: usize,
-    /// What was lost.
+    /// Loss by number of the flavor-resource, in units × milliseconds.
     pub lost: BTreeMap<u32, i128>,
 }
 
-/// Sums of preemptions.
+/// Sums of preemptions: in total, and by group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreemptionSums {
     /// All.
@@ -95,7 +95,8 @@ impl PreemptionRecord<'_> {
 }
 
 impl HistoryView {
-    /// Returns the preemptions that match, the newest first; of one time by UID, so that every replica has the same order.
+    /// Returns the matching preemptions, the newest first. Preemptions of one time are ordered by UID, so that every replica has
+    /// the same order.
     pub fn preemptions(&self, query: &PreemptionQuery<'_>) -> Vec<PreemptionRecord<'_>> {
         let mut found: Vec<PreemptionRecord<'_>> = self
             .records
@@ -117,7 +118,7 @@ impl HistoryView {
 }
 
 impl PreemptionSums {
-    /// Returns the sums of these.
+    /// Returns the sums of these preemptions.
     pub fn of<'a>(found: impl IntoIterator<Item = PreemptionRecord<'a>>) -> Self {
         let mut sums = Self::default();
         for found in found {
@@ -139,7 +140,7 @@ impl PreemptionSums {
         sums
     }
 
-    /// Sums what is beyond the bound of a side.
+    /// Merges the preemptors and victims beyond the bound of a side into one entry.
     fn bound_matrix(&mut self) {
         let preemptors = self.most(|(preemptor, _)| Arc::clone(preemptor));
         let victims = self.most(|(_, victim)| Arc::clone(victim));
@@ -155,7 +156,7 @@ impl PreemptionSums {
         self.matrix = matrix;
     }
 
-    /// Returns the names of a side with most preemptions: all, or one less than the bound, which leaves one for the others.
+    /// Returns the names of a side with most preemptions: all, or one less than the bound, which leaves one entry for the rest.
     fn most(&self, side: impl Fn(&(Arc<str>, Arc<str>)) -> Arc<str>) -> BTreeSet<Arc<str>> {
         let mut counts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         for (pair, sum) in &self.matrix {

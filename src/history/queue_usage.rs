@@ -1,7 +1,7 @@
 //! Usage of each ClusterQueue: the sums of the open runs, and what of them is borrowed.
 //!
-//! Invariants: a sum follows from the runs alone, so that it can be compared with the ledger; what is borrowed of it follows from the
-//! rule of the quota tree, as in the status of the ClusterQueue.
+//! Invariants: a sum follows from the runs alone, so that it can be compared with the ledger; its borrowed part follows the rule
+//! of the quota tree, as in the status of the ClusterQueue.
 
 use super::series::Millis;
 use super::series_set::{Measure, SeriesSet};
@@ -15,8 +15,8 @@ pub(super) struct QueueUsage(BTreeMap<u32, BTreeMap<u32, Sum>>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     used: i128,
-    /// The nominal quota above which it borrows, which may be 0; none if it cannot borrow: the ClusterQueue is in no cohort or does
-    /// not exist, or has no such flavor.
+    /// The nominal quota above which the ClusterQueue borrows, which may be 0; `None` if it cannot borrow: it is in no cohort,
+    /// does not exist, or has no such flavor.
     nominal: Option<i128>,
 }
 
@@ -47,7 +47,7 @@ impl QueueUsage {
         self.drop_empty(queue);
     }
 
-    /// Sets the nominal quotas above which a ClusterQueue borrows; none if it cannot.
+    /// Sets the nominal quotas above which a ClusterQueue borrows; `None` if it cannot borrow.
     pub(super) fn set_nominal(
         &mut self,
         queue: u32,
@@ -77,14 +77,14 @@ impl QueueUsage {
         }
     }
 
-    /// Returns whether a ClusterQueue borrows one of these.
+    /// Returns whether a ClusterQueue borrows one of these flavor-resources.
     pub(super) fn borrows(&self, queue: u32, amounts: &[(u32, i64)]) -> bool {
         let sums = self.0.get(&queue);
         let sum = |fr: &u32| sums.and_then(|sums| sums.get(fr)).copied().unwrap_or_default();
         amounts.iter().any(|(fr, amount)| *amount > 0 && sum(fr).borrowed() > 0)
     }
 
-    /// Returns what is used and what of it is borrowed: ClusterQueue, flavor-resource, both amounts.
+    /// Returns ClusterQueue, flavor-resource, and the used and borrowed amounts.
     pub(super) fn used(&self) -> impl Iterator<Item = (u32, u32, (i128, i128))> {
         let sums = |(queue, sums): (&u32, &BTreeMap<u32, Sum>)| {
             let queue = *queue;

@@ -1,22 +1,22 @@
-//! Records: what happened to a Workload, with times of the conditions that say it.
+//! Records: events in the life of a Workload, with the times of the conditions that show them.
 //!
-//! Invariants: a record follows from the object alone, so that two replicas write the same one; its key names an event once.
+//! Invariants: a record follows from the object alone, so that two replicas write the same record; each event has one key.
 
 use super::series::Millis;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use std::sync::Arc;
 
-/// Names an event. Of two records with one key, the second one changes nothing.
+/// Key of an event. A second record with the same key changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordKey {
     /// UID of the Workload.
     pub uid: Arc<str>,
-    /// What happened.
+    /// Kind of the event.
     pub kind: RecordKind,
-    /// Number of evictions before.
+    /// Number of earlier evictions.
     pub attempt: u32,
-    /// Number of records of this kind in the same attempt before.
+    /// Number of earlier records of this kind in the same attempt.
     pub part: u32,
 }
 
@@ -51,13 +51,13 @@ impl RecordKind {
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its key.
+    /// Key of the event.
     pub key: RecordKey,
-    /// Whether it was made from the first lists: it happened before this history began.
+    /// Whether it was made from the first lists: the event was before the history began.
     pub seeded: bool,
-    /// The Workload as it was.
+    /// The Workload at the time of the event.
     pub workload: Subject,
-    /// What happened.
+    /// The event.
     pub event: RecordEvent,
 }
 
@@ -68,29 +68,29 @@ pub struct Subject {
     pub key: ObjectKey,
     /// Kind and name of its job.
     pub job: Option<(Arc<str>, Arc<str>)>,
-    /// Its LocalQueue; empty if it names none.
+    /// Name of the LocalQueue; empty if the Workload names none.
     pub local_queue: Arc<str>,
-    /// Its ClusterQueue; empty if it is not known.
+    /// Name of the ClusterQueue; empty if it is not known.
     pub cluster_queue: Arc<str>,
-    /// Its priority class; empty if it names none.
+    /// Name of the priority class; empty if the Workload names none.
     pub priority_class: Arc<str>,
-    /// Its effective priority.
+    /// Effective priority, with the boost.
     pub priority: i64,
 }
 
 /// Amounts by the number of a flavor-resource.
 pub type Amounts = Arc<[(u32, i64)]>;
 
-/// A time with quota.
+/// A time in which a Workload had quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// When quota was reserved, in milliseconds since the epoch.
     pub start: i64,
-    /// Amounts, as they were last.
+    /// The last amounts.
     pub amounts: Amounts,
 }
 
-/// What happened to a Workload. Times are milliseconds since the epoch.
+/// An event in the life of a Workload. Times are milliseconds since the epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordEvent {
     /// A pending episode.
@@ -103,7 +103,7 @@ pub enum RecordEvent {
     Segment {
         /// The run.
         run: Run,
-        /// Its end.
+        /// When the run ended.
         end: i64,
     },
 }
@@ -150,9 +150,9 @@ pub struct EvictionEvent {
     pub at: i64,
     /// Reason of the condition.
     pub reason: Arc<str>,
-    /// The preemption that it was, if it was one.
+    /// The preemption, if the eviction was one.
     pub preemption: Option<Box<Preemption>>,
-    /// The run that it ended, if that is known.
+    /// The run that the eviction ended, if it is known.
     pub run: Option<Run>,
     /// Whether the ClusterQueue borrowed a resource that the Workload used.
     pub borrowed: bool,
@@ -163,9 +163,9 @@ pub struct EvictionEvent {
 /// A preemption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preemption {
-    /// Reason of the preemption; empty if the conditions do not say it any more.
+    /// Reason of the preemption; empty if the conditions no longer have it.
     pub reason: Arc<str>,
-    /// UID of the preemptor; empty if the message does not say it.
+    /// UID of the preemptor; empty if the message does not name it.
     pub preemptor_uid: Arc<str>,
     /// The preemptor, if it was known.
     pub preemptor: Option<Preemptor>,
@@ -176,9 +176,9 @@ pub struct Preemption {
 pub struct Preemptor {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// Its ClusterQueue; empty if it is not known.
+    /// Name of the ClusterQueue; empty if it is not known.
     pub cluster_queue: Arc<str>,
-    /// Its effective priority.
+    /// Effective priority, with the boost.
     pub priority: i64,
 }
 
@@ -202,7 +202,7 @@ pub struct FinishEvent {
 }
 
 impl Record {
-    /// Returns when it happened: the end of an episode.
+    /// Returns when the event happened, of an episode its end.
     pub const fn at(&self) -> Millis {
         match &self.event {
             RecordEvent::Wait(wait) => wait.end,
@@ -212,7 +212,7 @@ impl Record {
         }
     }
 
-    /// Returns the bytes that it takes: its own size and texts, which it may share with others.
+    /// Returns the bytes of the record: its own size and its texts, which it may share with others.
     pub(super) fn bytes(&self) -> usize {
         let run = |run: &Run| run.amounts.len().saturating_mul(size_of::<(u32, i64)>());
         let event = match &self.event {
@@ -238,7 +238,7 @@ impl Record {
 }
 
 impl Subject {
-    /// Returns the bytes of its own names; those of queues and namespaces are shared by many.
+    /// Returns the bytes of the names that only this Workload has: queues and namespaces are shared by many.
     fn bytes(&self) -> usize {
         let job = self.job.as_ref().map_or(0, |(_, name)| name.len());
         self.key.name.len().saturating_add(job)

@@ -1,4 +1,4 @@
-//! What a durable record tells beyond the last day, in the terms of this history.
+//! Answers of a durable record beyond the last day, in the terms of this history.
 
 use super::usage::Usage;
 use jiff::Timestamp;
@@ -19,24 +19,25 @@ pub struct Gap {
     pub unknown_ends: u64,
 }
 
-/// Usage in a period that a durable record answers.
+/// Usage in a period from a durable record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedUsage {
-    /// The usage, since the full hour of the start.
+    /// The usage from the full hour of the start on.
     pub usage: Usage,
     /// End of the period: now, or a full hour.
     pub until: Timestamp,
-    /// Since when the record has anything.
+    /// Start of the record.
     pub recorded_from: Option<Timestamp>,
     /// Times of the period in which nothing was recorded.
     pub gaps: Vec<Gap>,
 }
 
 impl Gap {
-    /// Longest time without a recorder in which, as a rule, no Workload is created and deleted: that of a restart.
+    /// Longest time without a recorder, in seconds, in which usually no Workload is created and deleted: the time of a restart.
     const SHORT_SECONDS: i64 = 60;
 
-    /// Returns whether sums of the time may be too small: a run ended in it at an unknown time, or it is too long to say.
+    /// Returns whether sums over the gap may be too small: a run ended in it at an unknown time, or the gap is too long to
+    /// exclude it.
     pub fn is_lossy(&self) -> bool {
         self.unknown_ends > 0
             || self.end.as_second().saturating_sub(self.start.as_second()) > Self::SHORT_SECONDS

@@ -1,4 +1,4 @@
-//! The ring: owns all parts, and keeps them within their memory.
+//! The ring: owns all parts of the history, and keeps them within their memory.
 
 use super::log::RecordLog;
 use super::names::Names;
@@ -23,7 +23,7 @@ const SWEEP_INTERVAL: Millis = HOUR / 60;
 pub struct Ring {
     /// Maximum number of bytes; 0 if nothing is recorded.
     limit: usize,
-    /// Since when it is recorded: when the first lists were complete.
+    /// When recording began: the first lists were complete.
     pub(super) from: Option<Millis>,
     pub(super) now: Millis,
     pub(super) names: Names,
@@ -33,7 +33,7 @@ pub struct Ring {
     pub(super) seeds: BTreeMap<RecordKey, Record>,
     pub(super) series: SeriesSet,
     pub(super) usage: QueueUsage,
-    /// What a recorder has not taken yet.
+    /// Entries that the recorder has not taken yet.
     pub(super) outbox: Outbox,
     /// Number of runs and waits that would have had a negative length.
     pub(super) cut: u64,
@@ -92,13 +92,13 @@ impl Ring {
         self.limit > 0
     }
 
-    /// Sets the time of what is observed next. An earlier one than before changes nothing.
+    /// Sets the time of the next observations. A time before the present one changes nothing.
     pub fn set_time(&mut self, now: Timestamp) {
         self.now = self.now.max(millis(now));
         self.restore_left();
     }
 
-    /// Begins: the first lists are complete. Evictions that they tell become records.
+    /// Begins recording when the first lists are complete. Evictions that the lists show become records.
     pub fn begin(&mut self) {
         if self.from.is_some() || !self.is_enabled() {
             return;
@@ -134,13 +134,13 @@ impl Ring {
         self.usage.set_nominal(queue, &quotas, (&mut self.series, self.now));
     }
 
-    /// Returns the amounts of all open runs by ClusterQueue and flavor-resource, without those that are 0. They must be the usage
-    /// in the ledger.
+    /// Returns the amounts of all open runs by ClusterQueue and flavor-resource, without zeros. They must equal the usage in the
+    /// ledger.
     pub fn open_usage(&self) -> BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>> {
         self.open_amounts(|(used, _)| used)
     }
 
-    /// Returns what of these amounts is borrowed, likewise. It must be what the statuses of the ClusterQueues say.
+    /// Returns the borrowed part of these amounts, without zeros. It must equal the statuses of the ClusterQueues.
     pub fn open_borrowed(&self) -> BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>> {
         self.open_amounts(|(_, borrowed)| borrowed)
     }
@@ -177,7 +177,7 @@ impl Ring {
         self.drift = drift;
     }
 
-    /// Checks the memory once a minute: drops what is out of date, then what is too much.
+    /// Bounds the memory, once a minute: drops expired values first, then the oldest ones.
     pub fn sweep(&mut self) {
         if self.is_enabled() && self.now.saturating_sub(self.swept_at) >= SWEEP_INTERVAL {
             self.swept_at = self.now;
@@ -217,7 +217,8 @@ impl Ring {
         }
     }
 
-    /// Returns all that answers need, as of the last change. It is shared: what changes later is copied then, piece by piece.
+    /// Returns a view of the history as of the last change. The view shares its values with the ring; a later change copies only
+    /// what it changes.
     pub fn view(&self) -> HistoryView {
         let runs = self.workloads.values().filter_map(|tracked| match &tracked.phase {
             Phase::Running(run) => Some(Arc::clone(run)),

@@ -1,7 +1,7 @@
-//! What an object says about the life of its Workload, in milliseconds and names.
+//! The life of a Workload as its object shows it, in milliseconds and names.
 //!
-//! Invariant: no time is before the creation of the object, whatever its conditions say: the API server alone sets the creation, while
-//! any client that may write the status sets times of conditions, and many programs write the year 1 for none.
+//! Invariant: no time is before the creation of the object. The API server alone sets the creation, while any client that may
+//! write the status sets times of conditions, and many programs write the year 1 for a missing time.
 
 use super::series::Millis;
 use crate::api::reason::{ConditionType, PendingReason};
@@ -15,26 +15,26 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What the message of an ended eviction begins with.
+/// Start of the message of an ended eviction.
 const EARLIER: &str = "Previously: ";
 
-/// A Workload as it is stored.
+/// A stored Workload.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenWorkload<'a> {
-    /// Its record.
+    /// The Workload's record in the cache.
     pub(crate) record: &'a WorkloadRecord,
-    /// Its ClusterQueue; empty if it is not known.
+    /// Name of the ClusterQueue; empty if it is not known.
     pub(crate) cluster_queue: Arc<str>,
-    /// What the ledger charges for it, if it does.
+    /// Amounts that the ledger charges for the Workload; `None` if it charges none.
     pub(crate) charge: Option<BTreeMap<FlavorResource, Amount>>,
 }
 
-/// An eviction as the conditions say it.
+/// An eviction as the conditions show it.
 #[derive(Clone, Debug)]
 pub(super) struct SeenEviction<'a> {
     pub(super) at: Millis,
     pub(super) reason: &'a str,
-    /// Reason of the preemption, if it was one; empty if it is not known any more.
+    /// Reason of the preemption; empty if the conditions no longer have it, `None` for another eviction.
     pub(super) preemption: Option<&'a str>,
     /// UID of the preemptor; empty if it is not known.
     pub(super) preemptor: &'a str,
@@ -45,7 +45,7 @@ impl SeenWorkload<'_> {
         &self.record.status
     }
 
-    /// Returns a time of a condition.
+    /// Returns a time of a condition, not before the creation of the object.
     fn at(&self, time: Timestamp) -> Millis {
         millis(time.max(self.record.meta.created))
     }
@@ -56,7 +56,7 @@ impl SeenWorkload<'_> {
         Some((self.at(at), conditions::reason(self.status(), ConditionType::Finished)))
     }
 
-    /// Returns when quota was reserved, if it is charged.
+    /// Returns when quota was reserved and the charged amounts, if the Workload is charged.
     pub(super) fn reserved(&self) -> Option<(Millis, &BTreeMap<FlavorResource, Amount>)> {
         let since = conditions::true_since(self.status(), ConditionType::QuotaReserved);
         let since = self.at(since.unwrap_or(self.record.meta.created));
@@ -68,7 +68,7 @@ impl SeenWorkload<'_> {
         conditions::true_since(self.status(), ConditionType::QuotaReserved).map(|since| self.at(since))
     }
 
-    /// Returns when quota was released, if the conditions say so.
+    /// Returns when quota was released, if the conditions show it.
     pub(super) fn released(&self) -> Option<Millis> {
         let reserved = conditions::find(self.status(), ConditionType::QuotaReserved)?;
         (reserved.status == "False").then(|| self.at(reserved.last_transition_time.0))
@@ -88,14 +88,14 @@ impl SeenWorkload<'_> {
         })
     }
 
-    /// Returns the eviction before the current reservation, as far as the conditions still say it.
+    /// Returns the eviction before the current reservation, as far as the conditions still show it.
     pub(super) fn earlier_eviction(&self) -> Option<SeenEviction<'_>> {
         let evicted =
             conditions::find(self.status(), ConditionType::Evicted).filter(|c| c.status != "True")?;
         let message = evicted.message.strip_prefix(EARLIER)?;
         let requeued = conditions::find(self.status(), ConditionType::Requeued);
         let reason = requeued.map_or("", |c| c.reason.as_str());
-        // The release is the nearest time that is left.
+        // The eviction's own time is overwritten: the release is the nearest one.
         let at = requeued.map_or(evicted.last_transition_time.0, |c| c.last_transition_time.0);
         Some(SeenEviction {
             at: self.at(at),

@@ -1,8 +1,8 @@
 //! One series of the last 24 hours: buckets of equal width, closed hours packed.
 //!
 //! Invariants: a bucket of a level holds the integral of the level over the bucket, in units × milliseconds, so that sums over
-//! buckets are exact; times never run backwards; buckets are made when the series changes or is read, so that a series that does not
-//! change costs nothing.
+//! buckets are exact; times never run backwards; buckets are made when the series changes or is read, so that a constant series
+//! costs nothing.
 
 use super::chunk::Chunk;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ pub(super) type Millis = i64;
 
 /// Milliseconds of an hour.
 pub(crate) const HOUR: Millis = 3_600_000;
-/// Closed hours that are kept: with the open one they cover 24 hours at any time.
+/// Number of closed hours in memory: with the open hour they cover 24 hours at any time.
 const HOURS: usize = 24;
 
 /// Width of a bucket.
@@ -53,7 +53,7 @@ pub(super) enum Mode {
 pub(super) struct Series {
     mode: Mode,
     width: Width,
-    /// Closed hours, the oldest first; their numbers go up to that of the open hour.
+    /// Closed hours, the oldest first, up to the open hour.
     closed: VecDeque<Chunk>,
     /// Closed buckets of the open hour.
     open: Vec<i128>,
@@ -106,7 +106,7 @@ impl Series {
     /// Completes buckets until `now`. An earlier time than before changes nothing.
     pub(super) fn advance(&mut self, now: Millis) {
         if now.saturating_sub(self.at) > HOUR * 26 {
-            // Nothing of what is kept is of the last 24 hours. Only the last hours of an unchanged level are made.
+            // All buckets are older than 24 hours. Only the last hours of an unchanged level are made.
             self.closed.clear();
             self.open.clear();
             self.bucket = 0;
@@ -189,7 +189,7 @@ impl Series {
         self.level = self.level.saturating_add(other.level);
     }
 
-    /// Returns whether all that is kept is 0.
+    /// Returns whether all buckets are 0.
     pub(super) fn is_zero(&self) -> bool {
         self.level == 0
             && self.bucket == 0

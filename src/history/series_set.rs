@@ -1,19 +1,19 @@
 //! All series, by ClusterQueue and measure.
 //!
-//! Invariants: the width of the buckets follows from the number of series, so that all series together stay within their part of the
-//! memory; queues that have no series of their own are in one sum, `others`, so that no usage is lost; a measure that was 0 all the
-//! time has no series.
+//! Invariants: the width of the buckets follows from the number of series, so that all series together stay within their part of
+//! the memory; queues without series of their own are in one sum, `others`, so that no usage is lost; a measure that was always 0
+//! has no series.
 
 use super::series::{Bucket, HOUR, Millis, Mode, Series, Width};
 use crate::api::reason::PendingReason;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Series with buckets of a minute.
+/// Maximum number of series with buckets of a minute.
 const MAX_BY_MINUTE: usize = 700;
-/// Series with buckets of five minutes.
+/// Maximum number of series with buckets of five minutes.
 const MAX_BY_FIVE_MINUTES: usize = 3_600;
-/// Series with buckets of a quarter of an hour.
+/// Maximum number of series with buckets of a quarter of an hour.
 const MAX_SERIES: usize = 10_900;
 /// Upper ends of the classes of waits, in seconds.
 const WAIT_CLASSES: [i64; 20] = [
@@ -26,7 +26,7 @@ const WAIT_CLASSES: [i64; 20] = [
 pub enum Measure {
     /// Usage of a flavor-resource, given by its number: the integral over each bucket, in units × milliseconds.
     Usage(u32),
-    /// Usage above the nominal quota, likewise.
+    /// Usage above the nominal quota of a flavor-resource, in the same unit.
     Borrowed(u32),
     /// Pending workloads with a reason: the integral over each bucket.
     Pending(PendingReason),
@@ -36,7 +36,7 @@ pub enum Measure {
     Evictions,
     /// Median of the waits that ended in the bucket, in seconds, by classes; 0 if none ended.
     WaitMedian,
-    /// 99th percentile of the same.
+    /// 99th percentile of these waits.
     WaitP99,
 }
 
@@ -64,14 +64,14 @@ type SeriesKey = (QueueNumber, Measure);
 /// All series.
 #[derive(Clone, Debug)]
 pub(super) struct SeriesSet {
-    /// Shared with views of the history; one that changes is copied then.
+    /// The series, shared with views of the history; a change copies the series that it changes.
     series: BTreeMap<SeriesKey, Arc<Series>>,
     width: Width,
-    /// Most series.
+    /// Maximum number of series.
     limit: usize,
     /// Levels of the queues that are in the sum, by queue and measure.
     folded: BTreeMap<u32, BTreeMap<Measure, i128>>,
-    /// Changes of each queue in this hour, and half of those before.
+    /// Number of changes of each queue: in this hour, and half of the number before.
     activity: BTreeMap<u32, u64>,
     /// The waits of the open bucket, by queue.
     waits: BTreeMap<u32, WaitClasses>,
@@ -146,7 +146,8 @@ impl SeriesSet {
         *changes = changes.saturating_add(1);
     }
 
-    /// Returns where a value of a queue goes. A queue that would need one series too many is put into the sum.
+    /// Returns the queue whose series takes a value of a queue. A queue that would exceed the number of series is put into the
+    /// sum.
     fn target(&mut self, queue: u32, measure: Measure, now: Millis) -> QueueNumber {
         let own = QueueNumber::Own(queue);
         if self.folded.contains_key(&queue) {
@@ -257,7 +258,7 @@ impl SeriesSet {
                 None => self.series_of_queue(QueueNumber::Own(queue)).count(),
             };
             number = number.saturating_add(series);
-            // Some are left for measures that are not in use yet.
+            // Some series stay free for measures that are not in use yet.
             if number.saturating_mul(10) > self.limit.saturating_mul(9) {
                 break;
             }
@@ -316,7 +317,7 @@ const fn own_number(queue: QueueNumber) -> Option<u32> {
 }
 
 impl WaitClasses {
-    /// Returns the upper end of the class in which a percentile is, in seconds.
+    /// Returns the upper end of the class of a percentile, in seconds.
     fn quantile(&self, percent: u64) -> i64 {
         let total: u64 = self.counts.iter().copied().map(u64::from).sum();
         let rank = total.saturating_mul(percent).div_ceil(100).max(1);

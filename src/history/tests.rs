@@ -1,4 +1,4 @@
-//! Lives of Workloads as their objects tell them, and what the history has of them.
+//! Lives of Workloads as their objects show them, and the records that the history makes of them.
 
 use super::*;
 use crate::api::ObjectKey;

@@ -1,4 +1,4 @@
-//! What is known of each Workload that has not finished: the open episode, and sums over the ended ones.
+//! State of each Workload that has not finished: the open episode, and sums over the ended ones.
 //!
 //! Invariant: small, because there is one for each pending Workload.
 
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct Tracked {
     pub(super) key: ObjectKey,
-    /// Number of its ClusterQueue.
+    /// Number of the ClusterQueue.
     pub(super) queue: u32,
     pub(super) priority: i64,
     /// Number of evictions.
@@ -25,19 +25,19 @@ pub(super) struct Tracked {
     /// The last eviction that was recorded.
     pub(super) evicted_at: Millis,
     pub(super) phase: Phase,
-    /// Sums over ended episodes, if there are any.
+    /// Sums over ended episodes; `None` if there are none.
     pub(super) sums: Option<Box<Sums>>,
 }
 
 /// The open episode.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Phase {
-    /// None.
+    /// No open episode.
     #[default]
     Idle,
-    /// It waits for quota.
+    /// The Workload waits for quota.
     Pending(Pending),
-    /// It has quota. Shared with views of the history, which costs nothing as long as it does not change.
+    /// The Workload has quota. The run is shared with views of the history, which costs nothing while it does not change.
     Running(Arc<OpenRun>),
 }
 
@@ -82,7 +82,7 @@ pub struct Sums {
 }
 
 impl Tracked {
-    /// Returns it as a preemptor.
+    /// Returns the Workload as a preemptor.
     pub(super) fn as_preemptor(&self, cluster_queue: Arc<str>) -> Preemptor {
         Preemptor { key: self.key.clone(), cluster_queue, priority: self.priority }
     }
@@ -92,14 +92,14 @@ impl Tracked {
         change(self.sums.get_or_insert_default());
     }
 
-    /// Returns the bytes that it takes in a map by UID.
+    /// Returns the bytes of the entry in a map by UID.
     pub(super) fn bytes(&self) -> usize {
         let phase = match &self.phase {
             Phase::Idle => 0,
             Phase::Pending(pending) => pending.earlier.as_ref().map_or(0, |earlier| {
                 earlier.0.len().saturating_mul(size_of::<(PendingReason, Millis)>()).saturating_add(88)
             }),
-            // With both counters.
+            // An `Arc` has two counters.
             Phase::Running(_) => size_of::<OpenRun>().saturating_add(2 * size_of::<usize>()),
         };
         let sums = self.sums.as_ref().map_or(0, |_| size_of::<Sums>());
@@ -115,7 +115,7 @@ impl Pending {
         Self { since, reason, reason_since: since, earlier: None }
     }
 
-    /// Creates an episode until `end` of which no reason was observed.
+    /// Creates an episode that has lasted until `end` without an observed reason.
     pub(super) const fn unobserved(since: Millis, end: Millis) -> Self {
         Self { since, reason: PendingReason::PendingEvaluation, reason_since: end, earlier: None }
     }

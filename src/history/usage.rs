@@ -1,7 +1,7 @@
-//! Usage in a period: hours by group, what of them was borrowed or lost, and waits.
+//! Usage in a period: hours by group with their borrowed and lost parts, and waits.
 //!
-//! Invariants: hours are amount × milliseconds and exact; sums by ClusterQueue come from the series, all others from the runs, cut to
-//! the period. What a workload borrowed is its part of what its ClusterQueue borrowed in that hour, to a millionth.
+//! Invariants: hours are amount × milliseconds and exact; sums by ClusterQueue come from the series, all others from the runs,
+//! cut to the period. A workload borrowed the same part of its usage as its ClusterQueue in that hour, to a millionth.
 
 use super::record::{Amounts, Record, RecordEvent, Subject, WaitResult};
 use super::seen::millis;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Parts of the whole in which borrowed parts are counted.
+/// Denominator of borrowed parts.
 pub const PARTS: i128 = 1_000_000;
 
 /// What usage is grouped by.
@@ -41,7 +41,7 @@ impl UsageGroup {
     pub const ALL: [Self; 6] =
         [Self::Queue, Self::Cohort, Self::Namespace, Self::LocalQueue, Self::PriorityClass, Self::Flavor];
 
-    /// Returns the name, as flags and JSON have it.
+    /// Returns the name, as in flags and JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Queue => "queue",
@@ -65,13 +65,13 @@ impl UsageGroup {
         })
     }
 
-    /// Returns whether the groups are sums of shared queues, which do not belong to a namespace.
+    /// Returns whether the groups are sums of shared queues, which belong to no namespace.
     const fn is_of_queues(self) -> bool {
         matches!(self, Self::Queue | Self::Cohort | Self::Flavor)
     }
 }
 
-/// A question for usage.
+/// A query for usage.
 #[derive(Clone, Debug)]
 pub struct UsageQuery<'a> {
     /// The groups.
@@ -91,32 +91,32 @@ pub struct UsageQuery<'a> {
 /// Usage of a resource by a group. Amounts of time are units × milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageRow {
-    /// Name of the group; empty for what belongs to none.
+    /// Name of the group; empty for usage that belongs to none.
     pub group: String,
     /// The resource.
     pub resource: Arc<str>,
     /// Number of workloads that had quota in the period.
     pub jobs: usize,
-    /// Used.
+    /// Used amount of time.
     pub used: i128,
-    /// Used above the nominal quota.
+    /// Part of it above the nominal quota.
     pub borrowed: i128,
-    /// Used by runs that a preemption ended in the period.
+    /// Part of it in runs that a preemption ended in the period.
     pub lost: i128,
     /// Median of the waits that ended in the period with a reservation, in milliseconds.
     pub wait_median: Option<i64>,
-    /// 99th percentile of the same.
+    /// 99th percentile of these waits.
     pub wait_p99: Option<i64>,
 }
 
 /// Usage in a period.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Since when it is recorded: the start of the period or later; absent if nothing is.
+    /// Start of the recorded time: the start of the period or later; `None` if nothing is recorded.
     pub from: Option<Timestamp>,
-    /// By group and resource.
+    /// Rows by group and resource.
     pub rows: Vec<UsageRow>,
-    /// The sums, by resource.
+    /// Sums over all groups, by resource.
     pub sums: Vec<UsageRow>,
 }
 
@@ -144,7 +144,7 @@ struct Hours {
 }
 
 type Groups<'a> = BTreeMap<String, Group<'a>>;
-/// Parts of usage that were borrowed, in millionths, by ClusterQueue, flavor-resource and start of the hour.
+/// Borrowed parts of usage, in millionths, by ClusterQueue, flavor-resource and start of the hour.
 pub type BorrowedParts = BTreeMap<Arc<str>, BTreeMap<FlavorResource, BTreeMap<i64, i128>>>;
 
 impl HistoryView {
@@ -258,7 +258,7 @@ impl HistoryView {
         }
     }
 
-    /// Returns which part of its usage each ClusterQueue borrowed, by hour.
+    /// Returns the borrowed part of the usage of each ClusterQueue, by hour.
     pub fn borrowed_parts(&self, until: Timestamp) -> BorrowedParts {
         let mut parts = BorrowedParts::new();
         for (queue, measure) in self.series() {
@@ -312,7 +312,7 @@ impl UsageQuery<'_> {
         self.namespace.is_none_or(|namespace| *workload.key.namespace == *namespace)
     }
 
-    /// Returns the group of a ClusterQueue, or of the sum of those without series.
+    /// Returns the group of a ClusterQueue, or of the sum of ClusterQueues without series.
     fn group_of(&self, queue: Option<&str>, flavor: &str) -> String {
         match (self.by, queue) {
             (UsageGroup::Flavor, _) => flavor.to_owned(),
@@ -363,7 +363,7 @@ impl Hours {
     }
 }
 
-/// Returns the value at a percentile of sorted values: the least that is not exceeded by more.
+/// Returns the value at a percentile of sorted values: the least value such that at most the rest of the percentage exceeds it.
 fn quantile(sorted: &[Millis], percent: usize) -> Option<Millis> {
     let rank = sorted.len().saturating_mul(percent).div_ceil(100).max(1);
     sorted.get(rank.saturating_sub(1)).copied()
@@ -396,7 +396,7 @@ pub(crate) const fn hour_of(time: Millis) -> Millis {
     time.saturating_sub(time.rem_euclid(HOUR))
 }
 
-/// Returns what an amount borrowed in a time, by the parts of each hour.
+/// Returns the borrowed part of an amount in a time, by the parts of each hour.
 fn borrowed_of(amount: i128, (start, end): (Millis, Millis), parts: &BTreeMap<Millis, i128>) -> i128 {
     let hours = parts.range(hour_of(start)..end);
     let borrowed = |(hour, part): (&Millis, &i128)| {
@@ -411,9 +411,9 @@ fn borrowed_of(amount: i128, (start, end): (Millis, Millis), parts: &BTreeMap<Mi
 pub struct Point {
     /// Start, in milliseconds since the epoch.
     pub start: i64,
-    /// Mean over the time for levels, sum for counts, greatest for waits in seconds.
+    /// Value of the point: the mean of a level, the sum of counts, or the greatest wait in seconds.
     pub value: i128,
-    /// Number of milliseconds by which the value is to be divided for a mean; 1 otherwise.
+    /// Milliseconds by which the value is divided for a mean; 1 otherwise.
     pub divisor: i64,
 }
 
@@ -439,7 +439,7 @@ impl HistoryView {
             let value = if level {
                 inside.map(|bucket| part_in(bucket, (start, to))).fold(0, i128::saturating_add)
             } else {
-                // What happened in a bucket counts where the bucket begins.
+                // Events in a bucket count at its start.
                 let mine = inside.filter(|bucket| bucket.start >= start || start == from);
                 let values = mine.map(|bucket| bucket.value);
                 if latest { values.max().unwrap_or(0) } else { values.fold(0, i128::saturating_add) }

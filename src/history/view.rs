@@ -1,4 +1,4 @@
-//! A history at one instant, from which answers are made outside the core.
+//! A history at one instant, for answers that are made outside the core.
 
 use super::record::Record;
 use super::seen::millis;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 /// A history at one instant.
 #[derive(Clone, Debug)]
 pub struct HistoryView {
-    /// Since when it is recorded; none if it is not.
+    /// Start of the recorded time; `None` if nothing is recorded.
     pub from: Option<Timestamp>,
-    /// Flavor-resources: the position of each is its number.
+    /// Flavor-resources; the index is the number.
     pub flavor_resources: Vec<FlavorResource>,
     /// Records, the oldest first.
     pub records: Vec<Arc<Record>>,
@@ -23,16 +23,16 @@ pub struct HistoryView {
     /// Runs that have not ended.
     pub runs: Vec<Arc<OpenRun>>,
     pub(super) series: Arc<SeriesSet>,
-    /// Names of ClusterQueues: the position of each is its number.
+    /// Names of ClusterQueues; the index is the number.
     pub(super) queues: Vec<Arc<str>>,
     /// Number of flavor-resources whose open runs differed from the usage in the ledger.
     pub drift: usize,
 }
 
 impl HistoryView {
-    /// Returns the buckets of a series until `now`; none if it was 0 all the time.
+    /// Returns the buckets of a series until `now`; none if it was always 0.
     pub fn buckets(&self, queue: QueueNumber, measure: Measure, now: Timestamp) -> Vec<Bucket> {
-        // The first bucket began before this history: what it holds is of the time since then.
+        // The first bucket began before this history: it covers only the time since then.
         let from = self.from.map_or(Millis::MIN, millis);
         let mut buckets = self.series.buckets(queue, measure, millis(now));
         for bucket in buckets.iter_mut().take_while(|bucket| bucket.start < from) {
@@ -47,7 +47,7 @@ impl HistoryView {
         u32::try_from(position).ok().map(QueueNumber::Own)
     }
 
-    /// Returns the name of a ClusterQueue; none for the sum of all others.
+    /// Returns the name of a ClusterQueue; `None` for the sum of all others.
     pub fn queue_name(&self, queue: QueueNumber) -> Option<&Arc<str>> {
         match queue {
             QueueNumber::Own(number) => self.queues.get(usize::try_from(number).ok()?),
@@ -65,7 +65,7 @@ impl HistoryView {
         self.series.width()
     }
 
-    /// Returns since when the records are complete.
+    /// Returns from when on the records are complete.
     pub fn records_from(&self) -> Option<Timestamp> {
         let oldest = self.records.first().filter(|_| self.dropped);
         let oldest = oldest.and_then(|record| Timestamp::from_millisecond(record.at()).ok());
