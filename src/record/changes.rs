@@ -1,6 +1,6 @@
-//! What one transaction changes.
+//! The changes of one transaction.
 //!
-//! Invariant: numbers that a record adds to sums are added if the record is new, and only then.
+//! Invariant: the numbers of a record are added to sums exactly once, when the record is new.
 
 use super::periods::{Exact, Sums};
 use super::rows::{OpenRow, RecordRow};
@@ -8,24 +8,24 @@ use crate::history::{Gap, QueueHour};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What one transaction changes.
+/// The changes of one transaction.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes {
     /// Records, in the order in which they were made.
     pub(super) records: Vec<NewRecord>,
-    /// Runs that began or changed, by UID, and those that ended.
+    /// Runs by UID: the row of a run that began or changed, `None` for a run that ended.
     pub(super) runs: BTreeMap<Arc<str>, Option<OpenRow>>,
-    /// What is added to the sums of hours and of their days, by hour and group.
+    /// Additions to the sums of hours and of their days, by hour and group.
     pub(super) sums: BTreeMap<(i64, String), Sums>,
     /// Hours that ended.
     pub(super) hours: Vec<(i64, Vec<QueueHour>)>,
-    /// Whether the first lists are complete with it.
+    /// Whether the first lists are complete with this transaction.
     pub(super) began: bool,
     /// A time in which nothing was recorded.
     pub(super) gap: Option<Gap>,
 }
 
-/// A record, and what it adds to the sums of its hour if it is new.
+/// A record with its additions to the sums of its hour, which count only if the record is new.
 #[derive(Clone, Debug)]
 pub(super) struct NewRecord {
     pub(super) row: RecordRow,

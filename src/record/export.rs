@@ -1,7 +1,8 @@
-//! Pages of the record: runs and segments as they are kept, or sums by hour and day.
+//! Pages of the record: stored runs and segments, or sums by hour and day.
 //!
-//! Invariants: the first page fixes the period and the commit as of which all pages are, so that what is recorded meanwhile changes no
-//! row: what ended then or later runs. A page reads what it holds, and passes over a bounded number of rows of others.
+//! Invariants: the first page fixes the period and the commit on which all pages are based, so that later entries change no row:
+//! a run that ended after the commit still runs. A page reads its own rows, and passes over a bounded number of rows of other
+//! namespaces.
 
 use super::periods::{DAY, Group, HOUR, Sums, day_of, hour_of, split};
 use super::recorder::Recorder;
@@ -21,33 +22,33 @@ use crate::visibility::views::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most rows that a page passes over.
+/// Maximum number of rows that a page passes over.
 const MAX_SCANNED: usize = if cfg!(test) { 50 } else { 20_000 };
-/// Most segments that may have ended since the first page, each of which a page looks at that has what ran then.
+/// Maximum number of segments that may have ended since the first page. A page of running workloads looks at each of them.
 const MAX_ENDED: usize = if cfg!(test) { 200 } else { 200_000 };
 
 /// A page that is being made.
 struct Page<'a> {
     namespace: Option<&'a str>,
-    /// When the record began: nothing counts before, as in `usage`.
+    /// When the record began: as in `usage`, nothing before that counts.
     began: i64,
     limit: usize,
     rows: Vec<UsageRecordView>,
-    /// Behind the last row.
+    /// Place behind the last row.
     last: Option<ExportPlace>,
-    /// Where the next page begins, if this one is full or passed over too many rows.
+    /// Place where the next page begins, if this one is full or passed over too many rows.
     next: Option<ExportPlace>,
     scanned: usize,
-    /// Time of the row that was passed over last.
+    /// Time of the last row that was passed over.
     scanned_at: i64,
 }
 
-/// What a workload had, as a segment or an open run tells it.
+/// Time in which a workload had the same amounts, from a segment or an open run.
 struct Stretch<'a> {
     workload: &'a WorkloadRow,
     amounts: &'a [AmountRow],
     start: i64,
-    /// None while it runs.
+    /// End; `None` while the workload runs.
     end: Option<i64>,
     attempt: u32,
     part: u32,
@@ -55,7 +56,7 @@ struct Stretch<'a> {
 }
 
 impl Recorder {
-    /// Returns a page of rows, or why it cannot go on.
+    /// Returns a page of rows, or why there is no page after this token.
     pub(super) fn read_export(
         &self,
         query: &ExportQuery<'_>,
@@ -72,7 +73,7 @@ impl Recorder {
         }
         let mut page = Page::new(topic, times.from.unwrap_or(i64::MIN));
         match topic.rollup {
-            // Nothing of the period is committed yet.
+            // No time of the period is committed yet.
             _ if period.until <= period.from => {}
             Some(rollup) => page.add_sums(&reading, &runs, (rollup, period), &place)?,
             None => {
@@ -116,11 +117,11 @@ fn first(topic: &ExportTopic, times: &Times, now: i64) -> (ExportPeriod, ExportP
         }
         Some(rollup) => {
             let end = floor(rollup, asked.saturating_add(step(rollup)).saturating_sub(1));
-            // Of an hour that is not closed, neither the sums nor what is borrowed are there.
+            // An hour that is not closed has neither its sums nor its borrowed parts.
             let closed = times.closed.map_or(from, |closed| floor(rollup, closed.min(as_of)));
             period.until = end.min(closed).max(from);
             period.wanted = end.min(floor(rollup, now.saturating_sub(MAX_BEHIND)));
-            // What is about to be dropped is not begun with.
+            // The period does not begin with rows that are about to be dropped.
             let kept_from = match rollup {
                 Rollup::Hour => times.hours_from,
                 Rollup::Day => times.days_from,
@@ -179,8 +180,8 @@ impl<'a> Page<'a> {
         self.namespace.is_none_or(|wanted| wanted == namespace)
     }
 
-    /// Counts a row that is read. Returns false if the page is to end before it: between two times, because its key may be that of a
-    /// row that the reader is not shown.
+    /// Counts a row that is read. Returns false if the page must end before the row. It ends between two times only, because the
+    /// key of this row may belong to a namespace that the reader does not see.
     fn scan(&mut self, time: i64) -> bool {
         if self.scanned >= MAX_SCANNED && time > self.scanned_at {
             self.next = Some(ExportPlace { time, ..ExportPlace::default() });
@@ -190,7 +191,7 @@ impl<'a> Page<'a> {
         true
     }
 
-    /// Adds a row, behind which the place is. Returns false if the page is full.
+    /// Adds a row; `place` is behind it. Returns false if the page is full.
     fn push(&mut self, row: UsageRecordView, place: ExportPlace) -> bool {
         if self.rows.len() >= self.limit {
             self.next = self.last.take();
@@ -238,8 +239,8 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Adds what ran when the first page was made, in the order of the UIDs: runs that are open, and segments that ended since. Returns
-    /// false if these are too many.
+    /// Adds the workloads that ran when the first page was made, in the order of their UIDs: open runs, and segments that ended
+    /// since. Returns false if there are too many of these segments.
     fn add_running(
         &mut self,
         reading: &Reading,
@@ -365,7 +366,8 @@ fn key_of(run: &OpenRow) -> String {
     format!("{}/segment/{}/{}", run.workload.uid, run.since, run.resizes)
 }
 
-/// Returns what open runs add to the sums that are stored, from a place on: what began before an hour was closed, and was seen later.
+/// Returns the additions of open runs to the stored sums, from a place on: time before an hour was closed that was observed
+/// later.
 fn uncounted(
     runs: &[Arc<OpenRow>],
     (rollup, after): (Rollup, &ExportPlace),

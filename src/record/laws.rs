@@ -1,5 +1,5 @@
-//! Laws of the record over random histories: what it counts is what the objects had, hour by hour, also if processes are killed
-//! between any two commits and events come late.
+//! Laws of the record over random histories: it counts exactly the usage of the objects, hour by hour, also if processes are
+//! killed between any two commits and events come late.
 
 use super::periods::{DAY, HOUR, day_of, split};
 use super::recorder::Recorder;
@@ -34,12 +34,12 @@ fn ms(seconds: i64) -> i64 {
     time(seconds).as_millisecond()
 }
 
-/// A Workload as its object says, and all that it had.
+/// A Workload as its object shows it, and all of its usage.
 #[derive(Clone, Debug, Default)]
 struct Object {
     exists: bool,
     created: u32,
-    /// Amount and since when.
+    /// Amount, and second of its reservation.
     quota: Option<(i64, i64)>,
     evicted_at: Option<i64>,
     released_at: Option<i64>,
@@ -47,7 +47,7 @@ struct Object {
     finished_at: Option<i64>,
     /// Whether the last version was observed.
     observed: bool,
-    /// Whether what was observed is not committed.
+    /// Whether observations are not committed yet.
     uncommitted: bool,
 }
 
@@ -119,7 +119,7 @@ impl Object {
         WorkloadRecord::decode(&object, &mut InternedTemplates::default()).unwrap()
     }
 
-    /// Changes it. Returns whether it changed.
+    /// Applies a step. Returns whether the object changed.
     fn apply(&mut self, step: Step, now: i64) -> bool {
         let before = (self.quota, self.evicted_at, self.released_at, self.finished_at, self.exists);
         match step {
@@ -145,7 +145,7 @@ impl Object {
         before != (self.quota, self.evicted_at, self.released_at, self.finished_at, self.exists)
     }
 
-    /// Whether it has quota and is not evicted.
+    /// Returns whether the Workload has quota and is not evicted.
     fn is_running(&self) -> bool {
         self.quota.is_some_and(|(_, since)| self.evicted_at.is_none_or(|at| at < since))
     }
@@ -155,7 +155,7 @@ impl Object {
     }
 }
 
-/// A recorder and the world that it follows.
+/// A recorder, and the objects that it follows.
 struct World {
     path: PathBuf,
     ring: Ring,
@@ -224,7 +224,7 @@ impl World {
     }
 
     fn commit(&mut self) {
-        // While an event is on its way, not all is known.
+        // While an event is on its way, not all changes are known.
         let known = self.objects.iter().all(|object| object.observed || !object.exists);
         let until = known.then(|| time(self.now));
         self.waiting.append(&mut self.ring.take_entries(time(self.now)));
@@ -256,7 +256,7 @@ impl World {
         if !after.apply(step, self.now) {
             return;
         }
-        // Conditions say what happened last: a process that is killed loses the second before, in which nothing happens twice.
+        // Conditions show the last transition only: a killed process loses its last second, in which nothing happens twice.
         if before.exists && !before.observed {
             self.observe(number);
         }

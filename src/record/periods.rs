@@ -1,7 +1,7 @@
-//! Sums by hour and by day: the groups, what is summed, and the hours of a time.
+//! Sums by hour and by day: the groups, the summed values, and the hours of a time.
 //!
-//! Invariants: amounts of time are exact, in units × milliseconds; a sum of a day is that of its hours, because each change is added to
-//! both.
+//! Invariants: amounts of time are exact, in units × milliseconds; each change is added to an hour and to its day, so that the
+//! sum of a day equals the sums of its hours.
 
 pub(super) use crate::history::{HOUR, hour_of};
 
@@ -12,15 +12,15 @@ use std::collections::BTreeMap;
 
 /// Milliseconds of a day.
 pub(super) const DAY: i64 = 24 * HOUR;
-/// Between the names of a group; no name has it.
+/// Separates the names in the key of a group; no name contains it.
 const SEPARATOR: char = '\u{1f}';
-/// Longest waits of the classes of a histogram, in seconds; the last class has all that are longer.
+/// Longest waits of the classes of a histogram, in seconds; the last class has all longer waits.
 const WAITS: [i64; 19] = [
     1, 2, 5, 10, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 28_800, 57_600, 86_400, 172_800,
     604_800,
 ];
 
-/// What sums are kept of: a group of workloads, with a flavor-resource or, for numbers of workloads, without.
+/// A group of workloads with a flavor-resource, for amounts, or without, for numbers of workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Group<'a> {
     pub(super) cluster_queue: &'a str,
@@ -44,7 +44,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Returns the text that is its key.
+    /// Returns the key of the group.
     pub(super) fn key(&self) -> String {
         let Self { cluster_queue, local_queue, namespace, priority_class, flavor, resource } = self;
         let names = [cluster_queue, local_queue, namespace, priority_class, flavor, resource];
@@ -73,10 +73,10 @@ pub(super) struct Sums {
     /// Used, in units × milliseconds.
     #[serde(skip_serializing_if = "Exact::is_zero")]
     pub(super) used: Exact,
-    /// What of it was above the nominal quota.
+    /// Part of `used` above the nominal quota.
     #[serde(skip_serializing_if = "Exact::is_zero")]
     pub(super) borrowed: Exact,
-    /// Used by runs that a preemption ended in this time.
+    /// Part of `used` in runs that a preemption ended in this time.
     #[serde(skip_serializing_if = "Exact::is_zero")]
     pub(super) lost: Exact,
     /// Number of workloads that ended.
@@ -143,12 +143,13 @@ impl Sums {
         Self { waits: BTreeMap::from([(u8::try_from(class).unwrap_or(u8::MAX), 1)]), ..Self::default() }
     }
 
-    /// Returns the longest wait of a class in seconds; none of the last class.
+    /// Returns the longest wait of a class, in seconds; `None` for the last class.
     pub(super) fn longest(class: u8) -> Option<i64> {
         WAITS.get(usize::from(class)).copied()
     }
 
-    /// Returns the wait at a percentile in milliseconds, as the longest of its class: at most twice and a half the true one.
+    /// Returns the wait at a percentile in milliseconds, rounded up to the longest of its class: at most two and a half times the
+    /// true wait.
     pub(super) fn wait(&self, percent: u64) -> Option<i64> {
         let count = self.waits.values().fold(0_u64, |sum, number| sum.saturating_add(*number));
         let rank = count.saturating_mul(percent).div_ceil(100).max(1);
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_told_as_the_longest_of_their_class() {
+    fn waits_are_rounded_up_to_the_longest_of_their_class() {
         let mut sums = Sums::default();
         assert_eq!(sums.wait(50), None);
         for seconds in [0, 1, 1, 4, 4_000, 10_000_000] {

@@ -1,8 +1,9 @@
-//! The recorder: takes entries of the history, commits them, and answers from what is committed.
+//! The recorder: takes entries of the history, commits them, and answers from the last commit.
 //!
-//! Invariants: the open runs in memory are those of the file; an answer sees both as of one commit; entries that were not committed are
-//! given again, and a commit that failed but is in the file is none; a commit follows on one of this process, or on the one that it
-//! found: what another process has committed since then ends this one, because its open runs are not those of the file any more.
+//! Invariants: the open runs in memory equal the rows of the file; an answer sees both as of one commit; entries that were not
+//! committed are given again, and a commit that failed but is in the file is not repeated; a commit follows on a commit of this
+//! process, or on the one that it found: if another process has committed since, this process ends, because its open runs no
+//! longer equal the rows of the file.
 
 use super::changes::Changes;
 use super::rows::OpenRow;
@@ -18,46 +19,46 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most preemptions that an answer is made of, the newest first.
+/// Maximum number of preemptions in an answer, the newest first.
 const MAX_PREEMPTIONS: usize = 20_000;
 
-/// Keeps the record of one file.
+/// Writes the record of one file.
 pub struct Recorder {
     path: PathBuf,
     state: Mutex<State>,
-    /// Held by the answer that reads the file: they follow each other, so that few rows are in memory at once.
+    /// Held by the answer that reads the file: answers are made one after another, so that few rows are in memory at once.
     scanning: Mutex<()>,
     conflicts: AtomicU64,
     gap_milliseconds: AtomicU64,
 }
 
-/// The file, and what is in it of the open runs.
+/// The file, with its open runs.
 struct State {
     store: Store,
     open: OpenRuns,
     /// The last commit.
     last: CommitId,
-    /// Names this process in its commits.
+    /// Number that names this process in its commits.
     writer: i64,
-    /// A commit that failed, and may be in the file nevertheless.
+    /// A failed commit that may be in the file nevertheless.
     in_doubt: Option<InDoubt>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct InDoubt {
     id: CommitId,
-    /// Its time.
+    /// Time of the commit, in milliseconds since the epoch.
     now: i64,
     /// Number of its entries.
     count: usize,
 }
 
-/// What an earlier process left.
+/// State that an earlier process left in the file.
 #[derive(Clone, Debug, Default)]
 pub struct Left {
     /// Runs that had not ended.
     pub runs: Vec<RunState>,
-    /// Until when it recorded; none if nothing did.
+    /// Time until which the earlier process recorded; `None` if there was none.
     pub until: Option<Timestamp>,
 }
 
@@ -66,7 +67,7 @@ pub struct Left {
 pub struct RecorderStats {
     /// Size of the file.
     pub bytes: u64,
-    /// Records with a known key and other content.
+    /// Number of added records whose key was known with other content.
     pub conflicts: u64,
     /// Milliseconds in which nothing was recorded, before the start of this process.
     pub gap_milliseconds: u64,
@@ -76,7 +77,7 @@ impl Recorder {
     /// Opens a file, or creates it.
     ///
     /// # Errors
-    /// As of the store.
+    /// If the store cannot be opened.
     pub fn open(path: &Path, now: Timestamp) -> Result<(Self, Left), OpenError> {
         let (store, Contents { runs: rows, times, last }) = Store::open(path, now)?;
         let writer = fastrand::i64(1..);
@@ -97,10 +98,10 @@ impl Recorder {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Commits entries, all or none. `until`: when nothing more can have happened before than they say, if that is known.
+    /// Commits entries, all or none. `until`: the time up to which the entries are complete, if it is known.
     ///
     /// # Errors
-    /// The file cannot be written. The entries are to be given again, before later ones.
+    /// If the file cannot be written. The entries must be given again, before later ones.
     pub fn commit(
         &self,
         entries: &[Entry],
@@ -123,15 +124,15 @@ impl Recorder {
         Ok(())
     }
 
-    /// Moves the file aside, because a commit found that it is damaged. The process is to start again.
+    /// Moves the file aside, because a commit found it damaged. The process must start again.
     ///
     /// # Errors
-    /// It cannot be moved.
+    /// If the file cannot be moved.
     pub fn set_aside(&self, now: Timestamp, reason: &str) -> Result<(), OpenError> {
         self.lock().store.set_aside(now, reason)
     }
 
-    /// Returns what is committed, and the open runs as of the same commit.
+    /// Returns the last commit for reading, and the open runs as of the same commit.
     pub(super) fn reading(&self) -> Result<(Reading, Vec<Arc<OpenRow>>), StoreError> {
         let state = self.lock();
         Ok((state.store.reading()?, state.open.runs()))
@@ -188,10 +189,10 @@ pub enum CommitError {
     /// The content of the file is damaged.
     #[error("{0}")]
     Damaged(String),
-    /// It cannot be written now.
+    /// The file cannot be written now.
     #[error("{0}")]
     Failed(String),
-    /// It is not that of this process any more. Nothing is written to it: the process is to start again from what it has.
+    /// The file no longer belongs to this process. Nothing is written to it: the process must start again from its content.
     #[error("the file was replaced, or another process has written it")]
     Lost,
 }
@@ -203,8 +204,8 @@ impl From<StoreError> for CommitError {
 }
 
 impl State {
-    /// Checks that the file is that of this process, opens it again after a failed write, and looks whether the commit that failed is in
-    /// it. Returns how many of the entries, which begin with those of that commit, are.
+    /// Checks that the file belongs to this process, opens it again after a failed write, and finds out whether the failed commit
+    /// is in it. Returns how many of the entries, which begin with the entries of that commit, are in the file.
     fn settle(&mut self, entries: &[Entry]) -> Result<usize, CommitError> {
         if !self.store.is_own()? {
             return Err(CommitError::Lost);
@@ -219,7 +220,7 @@ impl State {
         }
         let in_doubt = self.in_doubt.take();
         if let Some(InDoubt { id, now, count }) = in_doubt.filter(|in_doubt| in_doubt.id == found) {
-            // The same plan: the open runs have not changed since.
+            // The plan is the same as before: the open runs have not changed since.
             let changes = self.open.plan(entries.get(..count).unwrap_or_default(), now);
             self.open.commit(changes, now);
             self.last = id;

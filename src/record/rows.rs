@@ -1,7 +1,7 @@
-//! Rows as they are kept, as JSON: unknown fields of a later version are not lost on the way to an earlier one and back, because rows
-//! are never rewritten but by the version that wrote them.
+//! Stored rows, as JSON. Unknown fields of a later version survive an earlier version, because only the version that wrote a row
+//! rewrites it.
 //!
-//! Invariant: a row says all in names and texts; numbers of one process mean nothing to the next.
+//! Invariant: a row contains names and texts only; the numbers of one process mean nothing to the next.
 
 use crate::api::ObjectKey;
 use crate::history::{
@@ -23,22 +23,22 @@ pub(super) struct WorkloadRow {
     pub(super) namespace: Arc<str>,
     /// Name.
     pub(super) name: Arc<str>,
-    /// Kind of its job.
+    /// Kind of the job; empty if there is none.
     #[serde(skip_serializing_if = "is_empty")]
     pub(super) job_kind: Arc<str>,
-    /// Name of its job.
+    /// Name of the job; empty if there is none.
     #[serde(skip_serializing_if = "is_empty")]
     pub(super) job: Arc<str>,
-    /// Its LocalQueue.
+    /// Name of the LocalQueue; empty if the workload names none.
     #[serde(skip_serializing_if = "is_empty")]
     pub(super) local_queue: Arc<str>,
-    /// Its ClusterQueue.
+    /// Name of the ClusterQueue; empty if it is not known.
     #[serde(skip_serializing_if = "is_empty")]
     pub(super) cluster_queue: Arc<str>,
-    /// Its priority class.
+    /// Name of the priority class; empty if the workload names none.
     #[serde(skip_serializing_if = "is_empty")]
     pub(super) priority_class: Arc<str>,
-    /// Its effective priority.
+    /// Effective priority, with the boost.
     pub(super) priority: i64,
 }
 
@@ -55,25 +55,25 @@ pub(super) struct AmountRow {
     pub(super) amount: i64,
 }
 
-/// A preemptor, or what is known of it.
+/// A preemption, and its preemptor as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PreemptionRow {
     /// Reason of the preemption.
     pub(super) reason: Arc<str>,
-    /// UID of the preemptor; empty if the condition does not say it.
+    /// UID of the preemptor; empty if the condition does not name it.
     #[serde(skip_serializing_if = "is_empty")]
     pub(super) uid: Arc<str>,
-    /// Its namespace.
+    /// Namespace of the preemptor; empty if it was not known.
     #[serde(skip_serializing_if = "is_empty")]
     pub(super) namespace: Arc<str>,
-    /// Its name; empty if it was not known.
+    /// Name of the preemptor; empty if it was not known.
     #[serde(skip_serializing_if = "is_empty")]
     pub(super) name: Arc<str>,
-    /// Its ClusterQueue.
+    /// ClusterQueue of the preemptor; empty if it was not known.
     #[serde(skip_serializing_if = "is_empty")]
     pub(super) cluster_queue: Arc<str>,
-    /// Its effective priority.
+    /// Effective priority of the preemptor; 0 if it was not known.
     pub(super) priority: i64,
 }
 
@@ -83,7 +83,7 @@ pub(super) struct PreemptionRow {
 pub(super) struct RecordRow {
     /// `segment`, `wait`, `eviction` or `finish`.
     pub(super) record: Arc<str>,
-    /// When it happened: the end of what lasted.
+    /// Time of the event, of an episode its end.
     pub(super) time: Timestamp,
     /// The start of a segment, a wait, or the last run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,19 +91,19 @@ pub(super) struct RecordRow {
     /// The workload.
     #[serde(flatten)]
     pub(super) workload: WorkloadRow,
-    /// Number of evictions before.
+    /// Number of earlier evictions.
     pub(super) attempt: u32,
-    /// Number of records of the kind in the same attempt before.
+    /// Number of earlier records of the kind in the same attempt.
     pub(super) part: u32,
     /// How it ended: the reason of a condition, or `Resized`, `Deleted`, `Released`, `reserved`.
     pub(super) result: Arc<str>,
-    /// What was reserved.
+    /// Reserved amounts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) amounts: Vec<AmountRow>,
     /// Seconds of a wait by pending reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) seconds_by_reason: Vec<(Arc<str>, i64)>,
-    /// The preemption that an eviction was.
+    /// The preemption, if the eviction was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) preemption: Option<PreemptionRow>,
     /// When the quota was released after an eviction.
@@ -112,10 +112,10 @@ pub(super) struct RecordRow {
     /// Whether the ClusterQueue borrowed a resource that the workload used.
     #[serde(skip_serializing_if = "is_false")]
     pub(super) borrowed: bool,
-    /// Whether it is known from conditions alone.
+    /// Whether the event is known from conditions alone.
     #[serde(skip_serializing_if = "is_false")]
     pub(super) seeded: bool,
-    /// Sums of a workload that ended.
+    /// Sums over the life of a workload that ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) life: Option<LifeRow>,
 }
@@ -145,13 +145,13 @@ pub(super) struct OpenRow {
     pub(super) start: i64,
     /// When quota was reserved.
     pub(super) reserved_at: i64,
-    /// Since when the amounts are these.
+    /// Time since which the amounts are unchanged.
     pub(super) since: i64,
-    /// Since when it is in the sums without a hole: not before the record began.
+    /// Time since which the sums contain the run without a hole, not before the record began.
     pub(super) counted_from: i64,
-    /// Until when it is in the sums.
+    /// Time until which the sums contain the run.
     pub(super) counted_until: i64,
-    /// What is reserved.
+    /// Reserved amounts.
     pub(super) amounts: Vec<AmountRow>,
     /// Number of changes of the amounts.
     pub(super) resizes: u32,
@@ -172,7 +172,7 @@ pub(super) struct OpenRow {
     pub(super) life: LifeRow,
 }
 
-/// Serialized as text.
+/// Serialization of an integer as text.
 mod as_text {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -198,7 +198,7 @@ fn is_empty(text: &Arc<str>) -> bool {
     text.is_empty()
 }
 
-/// Returns milliseconds since the epoch as a time; one that no clock shows is the nearest.
+/// Returns milliseconds since the epoch as a time, bounded by the first and the last time that can be represented.
 pub(super) fn timestamp(millis: i64) -> Timestamp {
     let nearest = if millis < 0 { Timestamp::MIN } else { Timestamp::MAX };
     Timestamp::from_millisecond(millis).unwrap_or(nearest)
@@ -268,7 +268,7 @@ impl OpenRow {
         }
     }
 
-    /// Returns the run, as the next process follows it.
+    /// Returns the state from which the next process follows the run.
     pub(super) fn state(&self) -> RunState {
         let LifeRow { runs, waited, ran, lost } = self.life;
         RunState {
@@ -286,7 +286,7 @@ impl OpenRow {
 }
 
 impl RecordRow {
-    /// Returns the row of a record; none of a segment, which the end of a run makes.
+    /// Returns the row of a record; `None` for a segment, whose row is made when its run ends.
     pub(super) fn of(record: &Record, amounts: &NamedAmounts) -> Option<Self> {
         let at = |time: i64| Some(timestamp(time));
         let mut row = Self {
@@ -330,7 +330,7 @@ impl RecordRow {
         Some(row)
     }
 
-    /// Returns the record of an eviction; none of other rows. `number` numbers flavor-resources.
+    /// Returns the record of an eviction; `None` for other rows. `number` numbers flavor-resources.
     pub(super) fn eviction(&self, number: &mut impl FnMut(FlavorResource) -> u32) -> Option<Record> {
         if *self.record != *RecordKind::Eviction.as_str() {
             return None;
@@ -370,12 +370,12 @@ impl RecordRow {
         })
     }
 
-    /// Returns what names the record among those of its workload.
+    /// Returns the key of the record among the records of its workload.
     pub(super) fn key(&self) -> String {
         match &*self.record {
             // A run may be resized in the same second in which it began.
             "segment" => format!("segment/{}/{}", self.start.unwrap_or_default().as_millisecond(), self.part),
-            // The number of waits of a workload that is pending is not known to the next process.
+            // The next process does not know the number of waits of a pending workload.
             "wait" => format!("wait/{}", self.start.unwrap_or_default().as_millisecond()),
             kind => format!("{kind}/{}/{}", self.attempt, self.part),
         }

@@ -1,8 +1,9 @@
-//! The open runs, and what entries of the history change in a record.
+//! The open runs, and the changes that entries of the history make in a record.
 //!
-//! Invariants: a run counts in the sums of each hour exactly as long as it had quota, also if its end is observed after its hour was
-//! counted, but not before the record began, and after a long absence of the recorder only in the last month of it: the work that an
-//! object can cause is bounded, whatever times it has; the open runs are those of the history, entry by entry.
+//! Invariants: a run counts in the sums of each hour for exactly the time that it had quota, also if its end is observed after
+//! its hour was counted. Time before the record began does not count, and after a long absence of the recorder only the last
+//! month of a run counts: this bounds the work that an object can cause, whatever times it has. The open runs equal the runs of
+//! the history, entry by entry.
 
 use super::changes::{Changes, NewRecord};
 use super::periods::{DAY, Group, HOUR, Sums, hour_of, split};
@@ -11,13 +12,13 @@ use crate::history::{Entry, Gap, RunEnd};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Longest time, in milliseconds, that a commit counts of a run.
+/// Maximum time of a run, in milliseconds, that one commit counts.
 const MAX_COUNTED: i64 = 31 * DAY;
 /// Result of a segment whose amounts changed.
 const RESIZED: &str = "Resized";
 /// Result of a segment that ended with neither the Workload nor an eviction.
 const RELEASED: &str = "Released";
-/// Result of a segment that ended with its Workload, as the conditions of those name it.
+/// Result of a segment that ended with its Workload, as in the conditions of finished Workloads.
 const FINISHED: &str = "Finished";
 /// Result of a segment that ended with the deletion of its Workload.
 const DELETED: &str = "Deleted";
@@ -30,24 +31,24 @@ pub(super) struct OpenRuns {
     runs: BTreeMap<Arc<str>, Arc<OpenRow>>,
     /// Since when the file records; none before its first commit.
     from: Option<i64>,
-    /// Until when an earlier process recorded.
+    /// Time until which an earlier process recorded.
     left_at: Option<i64>,
 }
 
-/// Changes of open runs over those that are committed.
+/// Changes of the committed open runs.
 struct Planned<'a> {
     committed: &'a BTreeMap<Arc<str>, Arc<OpenRow>>,
     left_at: Option<i64>,
     now: i64,
     /// When the record began.
     from: i64,
-    /// Since when runs count at all.
+    /// Time since which runs count at all.
     floor: i64,
     changes: Changes,
 }
 
 impl OpenRuns {
-    /// Returns the runs that a store has, and since and until when it recorded.
+    /// Returns the runs of a store, and the times from and until which it recorded.
     pub(super) fn new(
         runs: impl IntoIterator<Item = OpenRow>,
         (from, left_at): (Option<i64>, Option<i64>),
@@ -61,7 +62,7 @@ impl OpenRuns {
         self.runs.values().map(Arc::clone).collect()
     }
 
-    /// Returns what entries change in a commit at `now`. The runs themselves change when that is committed.
+    /// Returns the changes that entries make in a commit at `now`. The runs themselves change when it has landed.
     pub(super) fn plan(&self, entries: &[Entry], now: i64) -> Changes {
         let from = self.from.unwrap_or(now).min(now);
         let mut planned = Planned {
@@ -80,7 +81,7 @@ impl OpenRuns {
 
     /// Takes over changes that were committed at `now`.
     pub(super) fn commit(&mut self, changes: Changes, now: i64) {
-        // The file has no beginning that lies ahead, either.
+        // The beginning of the file does not lie ahead, either.
         self.from = Some(self.from.unwrap_or(now).min(now));
         for (uid, run) in changes.runs {
             match run {
@@ -91,7 +92,7 @@ impl OpenRuns {
     }
 }
 
-/// Returns since when runs count in what is counted until `now`, of a record that began at `from`.
+/// Returns from when on runs count, in a record that began at `from`, for a commit that counts until `now`.
 pub(super) fn counted_since(from: i64, now: i64) -> i64 {
     from.max(now.saturating_sub(MAX_COUNTED))
 }
@@ -102,12 +103,12 @@ impl Planned<'_> {
             Some(run) => run.clone(),
             None => self.committed.get(uid).map(|run| OpenRow::clone(run)),
         };
-        // A process whose clock was ahead may have written it.
+        // It may have been written by a process whose clock was ahead.
         let past = |at: i64| at.min(self.now);
         known.map(|run| OpenRow { start: past(run.start), since: past(run.since), ..run })
     }
 
-    /// Returns the hour in which an event counts: not before the record began.
+    /// Returns the hour in which an event counts, not before the record began.
     fn hour_of(&self, at: i64) -> i64 {
         hour_of(at.max(self.from))
     }
@@ -180,7 +181,7 @@ impl Planned<'_> {
         }
     }
 
-    /// Counts a run until a time: later than before adds, earlier subtracts.
+    /// Counts a run until a time: a later time than before adds to the sums, an earlier one subtracts.
     fn count_until(&mut self, run: &mut OpenRow, until: i64) {
         if run.counted_until < self.floor {
             run.counted_from = self.floor;
@@ -202,7 +203,7 @@ impl Planned<'_> {
         run.counted_until = until;
     }
 
-    /// Ends the time with the same amounts.
+    /// Ends the time in which a run had the same amounts.
     fn end_segment(&mut self, run: &mut OpenRow, at: i64, result: &str) {
         let at = at.max(run.since);
         self.count_until(run, at);
@@ -221,7 +222,7 @@ impl Planned<'_> {
         if run.preempted {
             for AmountRow { flavor, resource, amount } in &run.amounts {
                 let key = Group { flavor, resource, ..Group::of(&run.workload) }.key();
-                // Not what it held after the eviction, or before it counted.
+                // Neither the time after the eviction nor the time before it counted is lost.
                 let since = run.since.max(run.counted_from);
                 let time = run.evicted_at.map_or(at, |evicted| evicted.min(at)).saturating_sub(since).max(0);
                 self.changes.add(self.hour_of(at), key, |sums| sums.lost.add_product(*amount, time));

@@ -1,7 +1,7 @@
 //! The file: tables and transactions. All calls of the database are here.
 //!
-//! Invariants: what a transaction changes is there as a whole or not at all; a record that is known changes nothing, and one that is
-//! completed replaces itself; a file that cannot be read is moved aside, never deleted; one process has the file from its start to its
+//! Invariants: a transaction lands as a whole or not at all; a record with a known key changes nothing, and a completed record
+//! replaces itself; a file that cannot be read is moved aside, never deleted; one process owns the file from its start to its
 //! end, and a commit follows on one that it knows.
 
 mod disk;
@@ -40,22 +40,22 @@ const HOURS: TableDefinition<'_, (i64, &str), &[u8]> = TableDefinition::new("rol
 const DAYS: TableDefinition<'_, (i64, &str), &[u8]> = TableDefinition::new("rollup_day");
 /// Gaps by their start.
 const GAPS: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("gaps");
-/// The format, the times between which it records, the last hour that is closed.
+/// The format, the times from and until which it records, and the last closed hour.
 const META: TableDefinition<'_, &str, i64> = TableDefinition::new("meta");
 
 /// Number of the last commit, in `META`.
 const COMMITS: &str = "commits";
-/// The process that made it, in `META`.
+/// Process that made the last commit, in `META`.
 const WRITER: &str = "writer";
-/// Memory for pages of the file. The default of the database is more than the process may use.
+/// Memory for pages of the file, in bytes. The default of the database exceeds the memory limit of the process.
 const CACHE_BYTES: usize = 32 << 20;
-/// Since when records are kept, in `META`.
+/// Time from which on records are stored, in `META`.
 const RECORDS_FROM: &str = "recordsFrom";
-/// Since when sums by hour are kept, in `META`.
+/// Time from which on sums by hour are stored, in `META`.
 const HOURS_FROM: &str = "hoursFrom";
-/// Since when sums by day are kept, in `META`.
+/// Time from which on sums by day are stored, in `META`.
 const DAYS_FROM: &str = "daysFrom";
-/// Whether there is more to drop, in `META`.
+/// Whether more rows must be dropped, in `META`.
 const DROPPING: &str = "dropping";
 /// Bytes of the records, in `META`.
 const BYTES: &str = "recordBytes";
@@ -67,50 +67,50 @@ pub(super) type StoreError = redb::Error;
 
 /// The file of a record.
 pub(super) struct Store {
-    /// None after a failed write, until it can be opened again.
+    /// The open database; `None` after a failed write, until it can be opened again.
     database: Option<Database>,
     file: LockedFile,
     path: PathBuf,
 }
 
-/// Names a commit: no two processes make the same one.
+/// Name of a commit: no two processes make the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CommitId {
-    /// Its number in the file.
+    /// Number of the commit in the file.
     pub(super) number: i64,
-    /// The process that made it.
+    /// Number of the process that made it.
     pub(super) writer: i64,
 }
 
 /// Times of a record, in milliseconds since the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
-    /// Since when it records.
+    /// When it began to record.
     pub(super) from: Option<i64>,
-    /// Until when it has all.
+    /// Time until which it is complete.
     pub(super) until: Option<i64>,
     /// End of the last hour whose borrowed parts are known.
     pub(super) closed: Option<i64>,
-    /// Since when records are kept; none if none was dropped.
+    /// Time from which on records are stored; `None` if none was dropped.
     pub(super) records_from: Option<i64>,
-    /// Since when sums by hour are kept, likewise.
+    /// Time from which on sums by hour are stored; `None` if none was dropped.
     pub(super) hours_from: Option<i64>,
-    /// Since when sums by day are kept, likewise.
+    /// Time from which on sums by day are stored; `None` if none was dropped.
     pub(super) days_from: Option<i64>,
 }
 
-/// When a transaction is made.
+/// Name and times of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CommitAt {
-    /// Which it is.
+    /// Name of the commit.
     pub(super) id: CommitId,
-    /// Its time, in milliseconds since the epoch.
+    /// Time of the commit, in milliseconds since the epoch.
     pub(super) now: i64,
-    /// Until when all is known that happened; none if that is not known now.
+    /// Time until which all events are known; `None` if it is not known now.
     pub(super) until: Option<i64>,
 }
 
-/// What a file holds that its recorder keeps in memory.
+/// Content of a file that its recorder keeps in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contents {
     pub(super) runs: Vec<OpenRow>,
@@ -119,10 +119,10 @@ pub(super) struct Contents {
 }
 
 impl Store {
-    /// Opens a file, or creates it. One that is damaged is moved aside.
+    /// Opens a file, or creates it. A damaged file is moved aside.
     ///
     /// # Errors
-    /// It is open elsewhere, of a later format, or cannot be written.
+    /// If the file is open in another process, has a later format, or cannot be written.
     pub(super) fn open(path: &Path, now: Timestamp) -> Result<(Self, Contents), OpenError> {
         match Self::open_and_read(path) {
             Err(OpenError::Damaged { reason, .. }) if path.exists() => {
@@ -146,24 +146,24 @@ impl Store {
         Ok((store, contents))
     }
 
-    /// Moves the file aside, which is damaged.
+    /// Moves the damaged file aside.
     pub(super) fn set_aside(&mut self, now: Timestamp, reason: &str) -> Result<(), OpenError> {
         self.close();
         set_aside(&self.path, now, reason)
     }
 
-    /// Returns whether the file is still that of this process: the one at its path, as the last commit left it.
+    /// Returns whether the file still belongs to this process: it is the file at its path, in the state of the last commit.
     pub(super) fn is_own(&self) -> Result<bool, StoreError> {
-        // After a failed write the header may be another one: the last commit tells when the database is open again.
+        // A failed write may have changed the header: the last commit is compared when the database is open again.
         Ok(self.file.is_own(self.database.is_some())?)
     }
 
-    /// Writes nothing more to the file, which is another process's.
+    /// Writes nothing more to the file, which belongs to another process now.
     pub(super) fn give_up(&self) {
         self.file.give_up();
     }
 
-    /// Opens the database again, if it is not open. Returns the last commit in it then.
+    /// Opens the database again, if it is not open. Returns the last commit in it if it was opened.
     pub(super) fn reopen(&mut self) -> Result<Option<CommitId>, OpenError> {
         if self.database.is_some() {
             return Ok(None);
@@ -175,7 +175,7 @@ impl Store {
         Ok(Some(last))
     }
 
-    /// Closes the database, and keeps the file: after a failed write it refuses all else until it is opened again.
+    /// Closes the database, and keeps the file: after a failed write the database refuses all calls until it is opened again.
     pub(super) fn close(&mut self) {
         self.database = None;
     }
@@ -184,10 +184,10 @@ impl Store {
         self.database.as_ref().ok_or(redb::Error::PreviousIo)
     }
 
-    /// Commits changes. Returns how many records had a known key and other content.
+    /// Commits changes. Returns the number of records whose key was known with other content.
     pub(super) fn commit(&mut self, changes: &Changes, at: CommitAt) -> Result<u64, StoreError> {
         let mut write = self.database()?.begin_write()?;
-        // After a kill the file is ready at once, whatever its size.
+        // After a kill the file is ready immediately, whatever its size.
         write.set_quick_repair(true);
         let mut sums = changes.sums.clone();
         let conflicts = put_records(&write, &changes.records, &mut sums)?;
@@ -244,7 +244,7 @@ impl Store {
         Ok(all)
     }
 
-    /// Returns what can be read as of now.
+    /// Returns a reading of the last commit.
     pub(super) fn reading(&self) -> Result<Reading, StoreError> {
         Ok(Reading(self.database()?.begin_read()?))
     }
@@ -352,7 +352,7 @@ impl Reading {
     }
 }
 
-/// Returns the number by which a kind is ordered.
+/// Returns the number by which kinds are ordered.
 fn number_of(kind: &str) -> u8 {
     match kind {
         "segment" => 0,
@@ -367,14 +367,15 @@ fn json(row: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(row).unwrap_or_default()
 }
 
-/// Reads a row; one that cannot be read is left out and named in the log.
+/// Reads a row. An unreadable row is left out and logged.
 pub(super) fn parsed<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     serde_json::from_slice(bytes)
         .inspect_err(|error| tracing::warn!(%error, "a row of the history cannot be read"))
         .ok()
 }
 
-/// Writes records, and adds what new ones add to `sums`. Returns how many had a known key and other content.
+/// Writes records, and adds the numbers of new ones to `sums`. Returns the number of records whose key was known with other
+/// content.
 fn put_records(
     write: &WriteTransaction,
     records: &[NewRecord],
@@ -391,7 +392,7 @@ fn put_records(
         if let Some((known_kind, known_time)) = known {
             let known = table.get((known_kind, known_time, &*full_key))?;
             let known = known.and_then(|known| parsed::<RecordRow>(known.value()));
-            // The first lists after a start tell again what was recorded before.
+            // The first lists after a start show again what was recorded before.
             if row.seeded || known.as_ref() == Some(row) {
                 continue;
             }
@@ -457,7 +458,7 @@ fn add_to<'a>(
     Ok(())
 }
 
-/// Gives each group its part of what its ClusterQueue borrowed in an hour, in proportion to what it used.
+/// Gives each group its part of the borrowed usage of its ClusterQueue in an hour, in proportion to its usage.
 fn attribute(write: &WriteTransaction, hour: i64, queues: &[QueueHour]) -> Result<(), StoreError> {
     let mut parts: BTreeMap<(&str, &str, &str), i128> = BTreeMap::new();
     for queue in queues.iter().filter(|queue| queue.borrowed > 0 && queue.used > 0) {

@@ -1,7 +1,7 @@
 //! Usage in periods of any length, from the sums of hours and days and the open runs.
 //!
-//! Invariants: a period begins and ends at full hours, which the answer names; full days are read as days, so that a month costs what
-//! thirty days and two days of hours cost.
+//! Invariants: a period begins and ends at full hours, which the answer names; full days are read as days, so that a month costs
+//! as much as thirty days and two days of hours.
 
 use super::periods::{DAY, Exact, Group, HOUR, Sums, day_of, hour_of, split};
 use super::recorder::Recorder;
@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Longest time, in milliseconds, since the last commit after which an answer still counts runs until now. Without events there is a
+/// Maximum time since the last commit, in milliseconds, within which an answer counts runs until now. Without events there is a
 /// commit each half minute.
 pub(super) const MAX_BEHIND: i64 = 90_000;
 
@@ -29,16 +29,17 @@ struct Answer {
     resources: BTreeMap<Arc<str>, Sums>,
 }
 
-/// What is summed up.
+/// Sums being added up for an answer.
 struct Summing<'a, 'q> {
     query: &'a UsageQuery<'q>,
-    /// By group of the answer.
+    /// Sums by group of the answer.
     groups: BTreeMap<String, Answer>,
     all: Answer,
 }
 
 impl Recorder {
-    /// Returns usage in a period. `history` is that of this process, which knows what was borrowed in the hours that are not closed.
+    /// Returns usage in a period. `history` belongs to this process, and knows the borrowed parts of the hours that are not
+    /// closed.
     pub(super) fn read_usage(
         &self,
         query: &UsageQuery<'_>,
@@ -60,10 +61,10 @@ impl Recorder {
         let end = if has_hours(end) { hour_of(end) + HOUR } else { day_of(end) + DAY };
         let until = if query.until.as_millisecond() >= now { now } else { end.min(now) };
         let mut summing = Summing { query, groups: BTreeMap::new(), all: Answer::default() };
-        // Until the first hour is closed, none is.
+        // Before the first hour is closed, all hours are read by hour.
         let closed = times.closed.unwrap_or(i64::MIN);
         let parts = history.borrowed_parts(timestamp(now));
-        // The hours that are not closed, and the day of them, are read by hour.
+        // The hours that are not closed, and their day, are read by hour.
         for (by_day, start, end) in pieces(from, until, closed) {
             reading.sums(by_day, (start, end), |at, group, sums| {
                 summing.add(&group, sums, (at, closed), &parts);
@@ -85,7 +86,7 @@ impl Recorder {
             }
         }
         let mut gaps = reading.gaps((from, until))?;
-        // What is not committed yet is as little known as what nothing recorded.
+        // Time that is not committed yet is a gap, like time without a recorder.
         gaps.extend(behind.map(|behind| Gap {
             start: timestamp(behind),
             end: timestamp(asked_at),
@@ -101,7 +102,7 @@ impl Recorder {
 }
 
 impl Summing<'_, '_> {
-    /// Adds sums of a group in an hour. In hours that are not closed, what is borrowed follows from the parts.
+    /// Adds the sums of a group in an hour. In hours that are not closed, the borrowed part follows from `parts`.
     fn add(&mut self, group: &Group<'_>, mut sums: Sums, (at, closed): (i64, i64), parts: &BorrowedParts) {
         let query = self.query;
         if query.namespace.is_some_and(|namespace| *namespace != *group.namespace) {
@@ -168,7 +169,7 @@ impl Answer {
             resource: Arc::clone(resource),
             jobs: self.running.saturating_add(usize::try_from(self.numbers.ended).unwrap_or(usize::MAX)),
             used: sums.used.0,
-            // An end that was observed late takes back what was used, and not what of it was borrowed.
+            // An end that was observed late reduces the used amount only, not its borrowed part.
             borrowed: sums.borrowed.0.min(sums.used.0),
             lost: sums.lost.0,
             wait_median: self.numbers.wait(50),

@@ -1,4 +1,4 @@
-//! Objects with any times: what is counted is bounded by the creation of the object, the beginning of the record and now.
+//! Objects with arbitrary times: usage is bounded by the creation of the object, the beginning of the record, and now.
 
 use super::exports::check_sums;
 use super::*;
@@ -28,7 +28,7 @@ impl World {
         self.ring.observe(&SeenWorkload { record, cluster_queue, charge: charge(amount) });
     }
 
-    /// Starts a process that has the time as given, and finds a run.
+    /// Starts a process at this time, which finds a run.
     fn begin_again(&mut self, now: i64, run: &WorkloadRecord) {
         self.recorder = None;
         let (recorder, left) = Recorder::open(&self.path, time(now)).unwrap();
@@ -146,7 +146,7 @@ fn after_years_without_a_recorder_the_last_month_of_a_run_counts() {
     assert!(hours <= 31 * 24 + 3, "{hours}");
     let month = 2 * 31 * i128::from(DAY);
     assert!((month - 2 * i128::from(HOUR)..=month).contains(&used), "{used}");
-    // An end before that takes back what was counted, and no more.
+    // An earlier end takes back exactly the counted time.
     let ended = time(86_400 * 800).to_string();
     world.show(&record(&[("QuotaReserved", true, &reserved), ("Finished", true, &ended)]), 0);
     world.commit();
@@ -181,7 +181,7 @@ fn no_time_in_a_file_lies_ahead_of_it() {
             assert!(gap.start <= gap.end && gap.end <= time(3_720), "{gap:?}");
         }
         drop(reading);
-        // What starts from now on counts from now on, after another restart, too.
+        // A run that starts now counts from now on, also after another restart.
         world.begin_again(3_780, &run);
         let (cohorts, view) = (BTreeMap::new(), world.ring.view());
         let (from, until, by) = (time(3_720), time(3_780), UsageGroup::Namespace);
@@ -199,7 +199,7 @@ fn no_time_in_a_file_lies_ahead_of_it() {
     }
 }
 
-/// What ran before the record began counts from then on, in an export as in `usage`.
+/// A run that began before the record counts from the beginning of the record, in an export as in `usage`.
 #[test]
 fn an_export_counts_from_the_beginning_of_the_record() {
     let mut world = World::new();

@@ -1,4 +1,4 @@
-//! Laws of exports: their sums are those of usage, their pages are one list, and a tenant sees its own rows.
+//! Laws of exports: their sums equal usage, their pages form one list, and a tenant sees only its own rows.
 
 use super::*;
 use crate::record::changes::{Changes, NewRecord};
@@ -40,7 +40,7 @@ fn exact(text: &str) -> i128 {
     if text.is_empty() { 0 } else { text.parse().unwrap() }
 }
 
-/// Sums of a period, as `usage` answers them: used, and lost.
+/// Used and lost amounts of a period, as `usage` answers them.
 fn of_usage(world: &World, (from, until): (i64, i64)) -> (i128, i128) {
     let cohorts = BTreeMap::new();
     let query = UsageQuery {
@@ -56,7 +56,7 @@ fn of_usage(world: &World, (from, until): (i64, i64)) -> (i128, i128) {
     sums.fold((0, 0), |all, row| (all.0 + row.used, all.1 + row.lost))
 }
 
-/// The export of a period has the sums of usage, whichever rows it has.
+/// The sums of the export of a period equal usage, whichever rows it has.
 pub(super) fn check_sums(world: &World, since: i64, until: Option<i64>) -> Result<(), TestCaseError> {
     let now = ms(world.now);
     for rollup in ROLLUPS {
@@ -316,9 +316,9 @@ fn a_token_expires_when_its_next_rows_are_dropped() {
     assert!(matches!(refused, Err(ModelError::Expired(_))), "{refused:?}");
 }
 
-/// No token makes a page cost more than a page.
+/// A page costs the same with any token.
 #[test]
-fn a_token_of_any_content_costs_no_more() {
+fn a_token_of_any_content_costs_at_most_a_page() {
     use base64::Engine as _;
     let file = RecordFile::new("written");
     let recorder = filled(&file.0);

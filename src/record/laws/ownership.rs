@@ -1,4 +1,4 @@
-//! One process has the file from its start to its end, and nothing of another one is overwritten or counted twice.
+//! One process owns the file from its start to its end. Entries of another process are neither overwritten nor counted twice.
 
 use super::*;
 use crate::record::recorder::CommitError;
@@ -71,7 +71,7 @@ fn what_another_process_has_written_meanwhile_is_kept_and_counted_once() {
             assert!(matches!(world.try_commit(), Err(CommitError::Lost)), "full: {full}");
         }
         if full {
-            // The database has opened it again, which changes no row.
+            // The database has opened the file again, which changes no row.
             let mut world = world;
             world.start();
             world.check().unwrap();
@@ -99,7 +99,7 @@ fn a_file_that_is_replaced_or_removed_is_not_written() {
     }
 }
 
-/// After a failed write the database refuses all else: the file is opened again, and what waited is committed once.
+/// After a failed write the database refuses all other calls: the file is opened again, and waiting entries are committed once.
 #[test]
 fn a_full_disk_delays_entries_and_loses_none() {
     let mut world = played(&[(0, Step::Create, 1), (0, Step::Admit(3), 9), (0, Step::Commit, 1)]);

@@ -1,7 +1,7 @@
-//! The file of a record on its disk, which one process has from its start to its end.
+//! The file of a record on its disk, which one process owns from its start to its end.
 //!
-//! Invariants: the lock is held while the database is closed after a failed write, so that no other process writes meanwhile; what
-//! another process has written nevertheless, as on another node while this one hung, is never overwritten.
+//! Invariants: the lock is held while the database is closed after a failed write, so that no other process writes meanwhile;
+//! what another process has written nevertheless, such as on another node while this one hung, is never overwritten.
 
 use super::CACHE_BYTES;
 #[cfg(test)]
@@ -15,17 +15,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Bytes at the start of the file that change with each commit: the header of the database.
+/// Number of bytes at the start of the file that change with each commit: the header of the database.
 const HEADER_BYTES: usize = 512;
 
-/// A file that is locked.
+/// A locked file.
 #[derive(Debug)]
 pub(super) struct LockedFile {
     file: File,
     path: PathBuf,
-    /// Whether it is another process's now.
+    /// Whether the file belongs to another process now.
     lost: Arc<AtomicBool>,
-    /// Its header after the last commit of this process.
+    /// Header of the file after the last commit of this process.
     header: Option<Box<[u8]>>,
 }
 
@@ -33,7 +33,7 @@ impl LockedFile {
     /// Opens a file, or creates it, and locks it until the end.
     ///
     /// # Errors
-    /// Another process has the lock, or the file cannot be opened.
+    /// If another process has the lock, or the file cannot be opened.
     pub(super) fn open(path: &Path) -> Result<Self, DatabaseError> {
         let failed = |error: Error| DatabaseError::Storage(redb::StorageError::Io(error));
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
@@ -46,7 +46,7 @@ impl LockedFile {
         Ok(Self { file, path: path.to_owned(), lost: Arc::default(), header: None })
     }
 
-    /// Opens the database in it.
+    /// Opens the database in the file.
     pub(super) fn database(&self) -> Result<Database, DatabaseError> {
         let file =
             self.file.try_clone().map_err(|error| DatabaseError::Storage(redb::StorageError::Io(error)))?;
@@ -59,16 +59,16 @@ impl LockedFile {
         Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(disk)
     }
 
-    /// Notes that all that is in the file is known to this process.
+    /// Records that this process knows the whole content of the file.
     pub(super) fn note_known(&mut self) {
         self.header = self.read_header().ok();
     }
 
-    /// Returns whether the file is the one at its path and, if its header is looked at, holds what this process knows. If not, nothing
-    /// more is written to it.
+    /// Returns whether the file is the one at its path and, if the header is compared, has the content that this process knows.
+    /// If not, nothing more is written to the file.
     ///
     /// # Errors
-    /// That cannot be seen now.
+    /// If the file cannot be read now.
     pub(super) fn is_own(&self, looks: bool) -> Result<bool, Error> {
         let at_path = match std::fs::metadata(&self.path) {
             Ok(found) => Some((found.dev(), found.ino())),
@@ -92,7 +92,7 @@ impl LockedFile {
         Ok(own)
     }
 
-    /// Writes nothing more: closing the database would write its last state over that of another process.
+    /// Writes nothing more: closing the database would write its last state over the state of another process.
     pub(super) fn give_up(&self) {
         self.lost.store(true, Ordering::Relaxed);
     }
@@ -104,7 +104,7 @@ impl LockedFile {
     }
 }
 
-/// What the database reads and writes. It takes no lock: the file has one already.
+/// The disk for the database. It takes no lock, because the file is locked already.
 #[derive(Debug)]
 struct Disk {
     file: FileBackend,

@@ -1,4 +1,4 @@
-//! Rows in the order of their keys, from one of them on.
+//! Rows in the order of their keys, from a key on.
 
 use super::{DAYS, HOURS, RECORDS, Reading, StoreError, number_of};
 use crate::history::RecordKind;

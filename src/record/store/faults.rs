@@ -1,4 +1,4 @@
-//! Disks of tests, which refuse writes while a test says so.
+//! Disks that refuse writes, for tests.
 
 use std::collections::BTreeSet;
 use std::io::{Error, ErrorKind};

@@ -1,6 +1,7 @@
-//! Why a file cannot be opened, and what is done then.
+//! Reasons why a file cannot be opened, and their handling.
 //!
-//! Invariant: a damaged file ends no process again and again, and is moved, never deleted; a file that is whole stays where it is.
+//! Invariants: a damaged file does not end one process after another, and is moved, never deleted; an intact file stays where it
+//! is.
 
 use super::StoreError;
 use jiff::Timestamp;
@@ -10,36 +11,36 @@ use std::path::{Path, PathBuf};
 /// Why a file cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it open.
+    /// Another process has the file open.
     #[error("another process has {0} open")]
     Locked(PathBuf),
-    /// It was written by a later version.
+    /// The file was written by a later version.
     #[error("{path} has format {found}, this version reads another one: use the version that wrote it")]
     Later {
         /// The file.
         path: PathBuf,
-        /// Its format.
+        /// Format of the file.
         found: i64,
     },
-    /// Its content is damaged.
+    /// The content of the file is damaged.
     #[error("{path}: {reason}")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error of the database.
         reason: String,
     },
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{path}: {reason}")]
     Failed {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Error message.
         reason: String,
     },
 }
 
-/// Calls the database. A damaged file must not end the process, whatever the database does with it.
+/// Calls the database. A damaged file must not end the process, even if the database panics.
 pub(super) fn guarded<T>(path: &Path, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, OpenError> {
     let error = match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => return Ok(value),
@@ -49,14 +50,14 @@ pub(super) fn guarded<T>(path: &Path, call: impl FnOnce() -> Result<T, StoreErro
     let (path, reason) = (path.to_owned(), error.to_string());
     Err(match error {
         redb::Error::DatabaseAlreadyOpen => OpenError::Locked(path),
-        // The file of a later version of the database is whole.
+        // A file of a later version of the database is intact.
         redb::Error::UpgradeRequired(_) => OpenError::Failed { path, reason },
         error if is_damage(&error) => OpenError::Damaged { path, reason },
         _ => OpenError::Failed { path, reason },
     })
 }
 
-/// Whether a failure is of the content: a disk that is full or read-only is none, and the file stays where it is.
+/// Returns whether a failure is due to damaged content. A full or read-only disk is no damage: the file stays where it is.
 pub(in crate::record) fn is_damage(error: &StoreError) -> bool {
     match error {
         redb::Error::Corrupted(reason) => !reason.contains("format version"),

@@ -1,8 +1,8 @@
-//! What is dropped: records, sums and gaps that are too old, and records that are too many.
+//! Retention: drops records, sums and gaps that are too old, and records beyond the size limit.
 //!
-//! Invariants: sums outlive the records that they were made of; one transaction drops a bounded number of records; the space of what is
-//! dropped is used again; nothing is too old by a clock alone, but by the newest record; what was dropped does not count as recorded;
-//! times at which something begins or ends to be recorded do not lie ahead.
+//! Invariants: sums outlive their records; one transaction drops a bounded number of rows; freed space is used again; age is
+//! counted from the newest record, not from the clock alone; dropped time does not count as recorded; no time at which recording
+//! begins or ends lies ahead.
 
 use super::{
     BY_WORKLOAD, BYTES, DAYS, DAYS_FROM, GAPS, HOURS, HOURS_FROM, META, RECORDS, RECORDS_FROM, StoreError,
@@ -13,23 +13,22 @@ use crate::record::periods::DAY;
 use jiff::Timestamp;
 use redb::{ReadableTable, WriteTransaction};
 
-/// How long records are kept, in milliseconds.
+/// Retention of records, in milliseconds.
 const KEEP_RECORDS: i64 = 31 * DAY;
-/// How long sums by hour are kept.
+/// Retention of sums by hour, in milliseconds.
 pub(in crate::record) const KEEP_HOURS: i64 = 100 * DAY;
-/// How long sums by day are kept.
+/// Retention of sums by day, in milliseconds.
 pub(in crate::record) const KEEP_DAYS: i64 = 3 * 365 * DAY;
-/// Most bytes of records, beyond which the oldest day goes first. With the pages of the tree and the sums the file takes half as much
-/// again, at most 8 GiB.
+/// Maximum size of all records, in bytes. Beyond it the oldest day is dropped first. With the pages of the tree and the sums the
+/// file takes half as much again, at most 8 GiB.
 pub(super) const MAX_BYTES: i64 = 5 << 30;
-/// Most rows that one transaction drops, so that none takes long.
+/// Maximum number of rows that one transaction drops, so that none takes long.
 const MAX_DROPPED: usize = 20_000;
 
-/// Drops what is too old, up to a number of rows, and the oldest day of records if they take more than `limit` bytes: pages that are
-/// freed are used again, and the file does not grow.
-/// Returns whether there is more to drop.
+/// Drops expired rows, up to a number of rows, and the oldest day of records if they take more than `limit` bytes. Freed pages
+/// are used again, so that the file does not grow. Returns whether more rows must be dropped.
 pub(super) fn drop_old(write: &WriteTransaction, now: i64, limit: i64) -> Result<bool, StoreError> {
-    // A clock that is ahead deletes nothing: what is kept is counted back from what happened last.
+    // A clock that is ahead deletes nothing: retention counts back from the newest record.
     let newest = newest_record(write)?;
     let now = newest.map_or(i64::MIN, |newest| newest.min(now));
     let mut before = now.saturating_sub(KEEP_RECORDS);
@@ -69,7 +68,7 @@ pub(super) fn drop_old(write: &WriteTransaction, now: i64, limit: i64) -> Result
     Ok(more || left > limit && freed > 0)
 }
 
-/// Notes since when records or sums are complete.
+/// Records from when on records or sums are complete.
 fn note_kept(write: &WriteTransaction, name: &str, before: i64) -> Result<(), StoreError> {
     let mut meta = write.open_table(META)?;
     let known = meta.get(name)?.map_or(i64::MIN, |from| from.value());
@@ -105,7 +104,8 @@ fn ends_of_records(write: &WriteTransaction) -> Result<Vec<(i64, i64)>, StoreErr
     Ok(ends)
 }
 
-/// Brings times that lie ahead, because a clock did when they were written, back to `now`: since and until when it records, and gaps.
+/// Brings times that lie ahead, because the clock did when they were written, back to `now`: begin and end of recording, and
+/// gaps.
 pub(super) fn bound_times(write: &WriteTransaction, now: i64) -> Result<(), StoreError> {
     let mut meta = write.open_table(META)?;
     for name in ["from", "until", "closed", RECORDS_FROM, HOURS_FROM, DAYS_FROM] {
