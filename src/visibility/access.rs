@@ -1,32 +1,32 @@
-//! What a reader may see. Every view is built with it, so that a view holds nothing else.
+//! Access of a reader. Every view is built with it, so that a view contains only what its reader may see.
 //!
-//! Invariants: nothing is visible by default; the access of a query travels with it to the process that answers it.
+//! Invariants: nothing is visible by default; the access of a query is sent along to the process that answers it.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// What a reader may see.
+/// The part of the cluster that a reader may see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Access {
-    /// Whether the reader sees the whole cluster: may list ClusterQueues.
+    /// Whether the reader sees the whole cluster, that is, may list ClusterQueues.
     pub cluster: bool,
     /// Whether the reader sees the workloads of all namespaces.
     pub all_namespaces: bool,
     /// Namespaces whose workloads the reader sees.
     pub namespaces: BTreeSet<String>,
-    /// What a reader who does not see the cluster is shown of shared queues.
+    /// Detail of shared queues for a reader that does not see the cluster.
     pub tenant_detail: TenantDetail,
 }
 
-/// What a reader of a namespace is shown of the queues that it shares with others.
+/// Detail of shared queues for readers of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TenantDetail {
     /// Sums of the queue, limits and available amounts.
     #[default]
     Sums,
-    /// Own and available amounts alone.
+    /// Only own usage and available amounts.
     None,
 }
 
@@ -34,7 +34,7 @@ impl TenantDetail {
     /// Reads the setting.
     ///
     /// # Errors
-    /// The text is neither `sums` nor `none`.
+    /// If the text is neither `sums` nor `none`.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "sums" => Ok(Self::Sums),
@@ -45,27 +45,27 @@ impl TenantDetail {
 }
 
 impl Access {
-    /// Access to everything.
+    /// Returns access to everything.
     pub fn everything() -> Self {
         Self { cluster: true, all_namespaces: true, ..Self::default() }
     }
 
-    /// Access to one namespace.
+    /// Returns access to one namespace.
     pub fn to_namespace(namespace: &str, tenant_detail: TenantDetail) -> Self {
         Self { namespaces: [namespace.to_owned()].into(), tenant_detail, ..Self::default() }
     }
 
-    /// Whether the names of workloads of a namespace may be shown.
+    /// Returns whether the names of workloads of a namespace may be shown.
     pub fn sees(&self, namespace: &str) -> bool {
         self.cluster || self.all_namespaces || self.namespaces.contains(namespace)
     }
 
-    /// Whether the workloads of all namespaces may be shown.
+    /// Returns whether the workloads of all namespaces may be shown.
     pub const fn sees_everything(&self) -> bool {
         self.cluster || self.all_namespaces
     }
 
-    /// Whether limits and sums of shared queues may be shown.
+    /// Returns whether limits and sums of shared queues may be shown.
     pub fn sees_sums(&self) -> bool {
         self.cluster || self.tenant_detail == TenantDetail::Sums
     }

@@ -7,13 +7,13 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// Formats the time since a moment; one that is yet to come is `0s`.
+/// Formats the time since a moment; a moment in the future gives `0s`.
 pub fn age(since: Timestamp, now: Timestamp) -> String {
     human(now.duration_since(since).as_secs().max(0))
 }
 
-/// Formats seconds as kubectl does: two units at most, fewer the longer it is. Clocks differ: up to a second below 0 is `0s`,
-/// and less than that is `<invalid>`.
+/// Formats seconds as kubectl does: two units at most, fewer the longer it is. Clocks differ: down to a second below 0 it is
+/// `0s`, below that `<invalid>`.
 pub fn human(seconds: i64) -> String {
     match seconds {
         i64::MIN..-1 => "<invalid>".to_owned(),

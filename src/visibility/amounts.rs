@@ -1,14 +1,14 @@
-//! Amounts as users read them: in the unit of the quota, with their value as a number.
+//! Amounts in the unit of the quota, as text and as number.
 
 use super::views::AmountView;
 use crate::quota::{FlavorResource, NodeRef, QuotaUnits};
 use crate::resources::{Amount, format_quantity, to_f64, units_per_whole};
 use serde_json::Number;
 
-/// Greatest whole number up to which every reader of JSON has all digits.
+/// Greatest whole number that every reader of JSON reads exactly.
 const MAX_EXACT: u64 = 1 << 53;
 
-/// Returns the value in cores, bytes or pieces, if no reader loses digits of it.
+/// Returns the value in cores, bytes or pieces; `None` if some readers would lose digits of it.
 fn number(resource: &str, amount: Amount) -> Option<Number> {
     let (units, whole) = (amount.get(), units_per_whole(resource));
     if units.unsigned_abs() > MAX_EXACT {
@@ -31,7 +31,7 @@ pub(super) fn amount_view(
     AmountView { value: units.format(node, fr, amount), number: number(&fr.resource, amount) }
 }
 
-/// Returns a limit of a flavor-resource at a node, which may be none.
+/// Returns a limit of a flavor-resource at a node; the limit may be infinite.
 pub(super) fn limit_view(units: &QuotaUnits, node: &NodeRef, fr: &FlavorResource, limit: i128) -> AmountView {
     if Amount::saturating_from_i128(limit) == Amount::UNLIMITED {
         return AmountView { value: "unlimited".to_owned(), number: None };
@@ -39,7 +39,7 @@ pub(super) fn limit_view(units: &QuotaUnits, node: &NodeRef, fr: &FlavorResource
     amount_view(units, node, fr, limit)
 }
 
-/// Returns an amount of a resource that belongs to no flavor.
+/// Returns an amount of a resource without a flavor.
 pub(super) fn plain_amount_view(resource: &str, amount: i128) -> AmountView {
     let amount = Amount::saturating_from_i128(amount);
     AmountView { value: format_quantity(resource, amount), number: number(resource, amount) }

@@ -1,6 +1,6 @@
-//! Which of two pending Workloads is before the other, in the order in which the engine compares them.
+//! Compares two pending Workloads, in the order in which the engine compares them.
 //!
-//! Invariant: within one ClusterQueue the answer is that of the published order.
+//! Invariant: within one ClusterQueue the result agrees with the published order.
 
 use super::page::ModelError;
 use super::queue_views::strategy_name;
@@ -14,7 +14,7 @@ use crate::quota::{FlavorResource, NodeRef};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// A Workload that is compared.
+/// One of the two Workloads.
 struct Compared<'a> {
     record: &'a WorkloadRecord,
     order: Workload,
@@ -38,7 +38,7 @@ fn class_of(compared: &Compared<'_>) -> String {
 /// Compares two pending Workloads.
 ///
 /// # Errors
-/// One of them is not pending in a queue, or the reader may not see the other one.
+/// If one of them is not pending in a queue, or the reader may not see the other one.
 pub(super) fn comparison(
     rows: Rows<'_>,
     record: &WorkloadRecord,
@@ -74,11 +74,11 @@ struct Pair<'a> {
     other: Compared<'a>,
 }
 
-/// How the other one compares in a factor: less is before.
+/// The result of one factor; `Less` means that the other Workload is before.
 struct Step {
     factors: Vec<Factor>,
     order: Ordering,
-    /// Why the one that is before is so.
+    /// Reason why the first of the two is before.
     because: &'static str,
 }
 
@@ -163,7 +163,7 @@ impl Pair<'_> {
         Step { factors: vec![factor], order: other.total_cmp(&own), because: "its LocalQueue has used less" }
     }
 
-    /// Whether it would borrow: the scheduler takes those first that would not.
+    /// Compares by whether the Workload would borrow: the scheduler takes heads that would not borrow first.
     fn borrowing(&self) -> Step {
         let borrows = |compared: &Compared<'_>| {
             let queue = &compared.order.cluster_queue;

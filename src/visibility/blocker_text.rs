@@ -1,14 +1,14 @@
-//! The first blocker of a pending Workload, read from the message of its condition, which every replica has.
+//! The first blocker of a pending Workload, parsed from the message of its condition, which every replica has.
 //!
-//! Invariant: it reads what `queue::Verdict` writes (a test compares both); of any other message it says nothing.
+//! Invariant: it parses what `queue::Verdict` writes, which a test compares; any other message gives nothing.
 
 use crate::quota::NodeRef;
 use std::sync::Arc;
 
-/// A blocker as its message has it. Amounts are quantities.
+/// A blocker in the words of the message. Amounts are quantities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum BlockerText<'a> {
-    /// Quota that is in use, or that the queue can never have.
+    /// Missing quota: in use, or more than the queue can ever have.
     Quota(QuotaBlockerText<'a>),
     /// No resource group covers the resource.
     Undeclared {
@@ -17,7 +17,7 @@ pub(super) enum BlockerText<'a> {
     },
 }
 
-/// A blocker that quota is.
+/// A blocker by quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct QuotaBlockerText<'a> {
     /// Whether the request exceeds what the queue can ever have.
@@ -26,7 +26,7 @@ pub(super) struct QuotaBlockerText<'a> {
     pub(super) flavor: &'a str,
     pub(super) request: &'a str,
     pub(super) node: NodeRef,
-    /// All of it.
+    /// The whole text of the blocker.
     pub(super) text: &'a str,
 }
 
@@ -34,7 +34,7 @@ const IN_USE: &str = "insufficient unused quota for ";
 const NEVER: &str = "insufficient quota for ";
 const UNDECLARED: &str = " unavailable in ClusterQueue";
 
-/// Returns the first blocker of a message that the scheduler wrote.
+/// Returns the first blocker of a message of the scheduler; `None` for another message.
 pub(super) fn first_blocker(message: &str) -> Option<BlockerText<'_>> {
     let starts = |text: &str| message.find(text);
     let quota = [(IN_USE, false), (NEVER, true)]

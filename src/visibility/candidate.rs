@@ -1,8 +1,8 @@
-//! A workload that holds quota, as a candidate for preemption: which ClusterQueues have heads that may evict it, and for what quota,
-//! by their policies and the published usage.
+//! A workload that holds quota, as a candidate for preemption: the ClusterQueues whose heads may evict it, and the quota for
+//! which they may, by their policies and the published usage.
 //!
-//! Invariant: a ClusterQueue is an answer exactly if the engine has the workload among the candidates of some head of it
-//! (`laws::preemptors`). Heads may ask for any amounts that their ClusterQueue can have; whether one fits once its candidates are gone
+//! Invariant: the result has a ClusterQueue exactly if the engine has the workload among the candidates of some head of it
+//! (`laws::preemptors`). Heads may ask for any amounts that their ClusterQueue can have; whether a head fits after the evictions
 //! plays no part.
 
 use super::quota::PublishedQuota;
@@ -16,13 +16,13 @@ use std::sync::Arc;
 /// The quota for which a ClusterQueue evicts a workload of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Gain {
-    /// Its nominal quota.
+    /// Nominal quota of the preempting ClusterQueue.
     Nominal,
-    /// Quota of a cohort that has it and not the other ClusterQueue below it.
+    /// Quota of a cohort above the preempting ClusterQueue and not above the victim's.
     OfCohort,
-    /// What it borrows.
+    /// Borrowed quota.
     Borrowed,
-    /// Any, as far as shares become fairer.
+    /// Any quota, as far as the eviction makes shares fairer.
     Share,
 }
 
@@ -32,9 +32,9 @@ pub(super) struct Candidate<'a> {
     facts: &'a ClusterQueueFacts,
     priority: i64,
     used: &'a [FlavorResource],
-    /// The nodes from its ClusterQueue to the root.
+    /// The nodes from the ClusterQueue of the workload to the root.
     path: Vec<NodeRef>,
-    /// The flavor-resources in which each of them borrows.
+    /// The flavor-resources in which each node of the path borrows.
     borrowed: Vec<BTreeSet<&'a FlavorResource>>,
 }
 
@@ -43,12 +43,13 @@ struct Need<'a> {
     fr: &'a FlavorResource,
     /// Quota and usage of the nodes from the ClusterQueue to the root.
     along: Vec<NodeUsage>,
-    /// The most that a head can have of it.
+    /// Maximum amount of it that a head can have.
     most: i128,
 }
 
 impl<'a> Candidate<'a> {
-    /// Returns a workload of a ClusterQueue; `None` where that admits nothing: its workloads are never preempted.
+    /// Returns a workload of a ClusterQueue as a candidate; `None` if the ClusterQueue admits nothing: its workloads are never
+    /// preempted.
     pub(super) fn of(
         rows: Rows<'a>,
         priority: i64,
@@ -65,7 +66,7 @@ impl<'a> Candidate<'a> {
     pub(super) fn within_cluster_queue(&self) -> Option<VictimPriority> {
         let policy = &self.facts.preemption;
         let below_root = self.path.len().saturating_sub(1);
-        // Of an amount that only the root of the tree could provide the engine says at once that it does not fit.
+        // If only the root of the tree could provide an amount, the engine finds without a search that it does not fit.
         let is_searched = |need: &Need<'_>| {
             policy.searches_while_borrowing()
                 || need.nominal() > 0
@@ -99,10 +100,11 @@ impl<'a> Candidate<'a> {
         rules.iter().filter_map(gain).collect()
     }
 
-    /// Returns the quota for which a rule of another ClusterQueue lets its heads evict it, by the number of nodes above both.
+    /// Returns the quota for which a rule of another ClusterQueue lets its heads evict the candidate. `shared` is the number of
+    /// nodes above both.
     fn gain(&self, rule: EvictionRule, other: &Other<'_>, shared: usize) -> Option<Gain> {
         let is_fair = self.quota.facts.fair_sharing.is_some();
-        // Below the lowest cohort of both each node must borrow. Under fair sharing it is the share of cohorts that counts.
+        // Each node below the lowest common cohort must borrow. Under fair sharing, the shares of cohorts decide instead.
         let nodes = if is_fair { 1 } else { self.path.len().saturating_sub(shared) };
         let is_candidate = |of: &dyn Fn(&Need<'_>) -> bool| {
             let frs: Vec<&FlavorResource> =
@@ -117,7 +119,8 @@ impl<'a> Candidate<'a> {
             let exceeds = |level| other.needs.iter().any(|need| !need.is_covered(level, need.most));
             return (is_candidate(&|_| true) && (0..other.levels).all(exceeds)).then_some(Gain::Borrowed);
         }
-        // A head of a ClusterQueue that may also borrow may get below nominal quota by evicting workloads of that one.
+        // If a ClusterQueue may also evict to borrow, its heads may get below nominal quota by evicting workloads of the
+        // candidate's queue.
         let nominal = |need: &Need<'_>| need.nominal() > 0 && (other.borrows || need.is_below_nominal());
         if is_candidate(&nominal) {
             return Some(Gain::Nominal);
@@ -130,9 +133,9 @@ impl<'a> Candidate<'a> {
 /// Another ClusterQueue of the tree.
 struct Other<'a> {
     needs: Vec<Need<'a>>,
-    /// Number of its nodes that are not above the candidate: its own and those of cohorts.
+    /// Number of nodes of its path that are not above the candidate: the ClusterQueue itself, and cohorts.
     levels: usize,
-    /// Whether its policies let it evict while it borrows.
+    /// Whether its policies allow preemption while it borrows.
     borrows: bool,
 }
 
@@ -149,13 +152,13 @@ impl Need<'_> {
         self.of_queue().usage.to_i128() < self.nominal()
     }
 
-    /// Whether the quota of a node on the path covers an amount.
+    /// Returns whether the quota of a node of the path covers an amount.
     fn is_covered(&self, level: usize, amount: i128) -> bool {
         NodeUsage::covered_along(&self.along, amount).get(level).copied().unwrap_or(false)
     }
 }
 
-/// Returns what heads of a ClusterQueue with a path may ask for.
+/// Returns the flavor-resources that heads of a ClusterQueue with this path may ask for.
 fn needs<'a>(quota: PublishedQuota<'a>, path: &[NodeRef], facts: &'a ClusterQueueFacts) -> Vec<Need<'a>> {
     let need = |fr: &'a FlavorResource| {
         let along: Vec<NodeUsage> = path.iter().map(|node| quota.usage(node, fr)).collect();

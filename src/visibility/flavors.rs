@@ -1,7 +1,7 @@
-//! ResourceFlavors: nodes, quota, usage, and how many pods still fit.
+//! ResourceFlavors: nodes, quota, usage, and the number of pods that still fit.
 //!
-//! Invariants: only for readers of the cluster; the number of pods of a level is what the core found on the nodes, less what the quota
-//! of a ClusterQueue does not allow; a flavor without a topology is marked as approximate.
+//! Invariants: only readers of the cluster see flavors; the number of pods of a level is the core's count on the nodes, reduced
+//! to what the quota of a ClusterQueue allows; a flavor without a topology is marked as approximate.
 
 use super::access::Access;
 use super::amounts::{amount_view, plain_amount_view};
@@ -20,13 +20,13 @@ use crate::topology::{CapacityLimit, LevelCapacity, NodeAmount};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most resources of a pod that is asked for.
+/// Maximum number of resources of a pod in a question.
 const MAX_RESOURCES: usize = 32;
 
-/// Reads what one pod asks for: `RESOURCE=QUANTITY,...`; nothing if the text is empty.
+/// Parses the requests of one pod: `RESOURCE=QUANTITY,...`; empty requests if the text is empty.
 ///
 /// # Errors
-/// A part is no resource with a positive quantity, or a resource comes twice.
+/// If a part is not a resource with a positive quantity, or a resource occurs twice.
 pub fn parse_pod(text: &str) -> Result<Requests, ModelError> {
     let invalid = |problem: String| ModelError::Invalid(format!("pod: {problem}"));
     let mut pod = Requests::new();
@@ -51,10 +51,11 @@ pub fn parse_pod(text: &str) -> Result<Requests, ModelError> {
     Ok(pod)
 }
 
-/// Returns the question to the core about a flavor, or all of them. A Workload, as namespace/name, is asked for with a flavor alone.
+/// Returns the question to the core about a flavor, or about all of them. A Workload, as namespace/name, needs a flavor beside
+/// it.
 ///
 /// # Errors
-/// `pod` or `workload` cannot be read, both are given, or there is a Workload without a flavor.
+/// If `pod` or `workload` cannot be parsed, both are given, or there is a Workload without a flavor.
 pub fn question(flavor: Option<&str>, pod: &str, workload: &str) -> Result<CapacityQuestion, ModelError> {
     let invalid = |problem: &str| ModelError::Invalid(format!("workload: {problem}"));
     let workload = Some(workload).filter(|text| !text.is_empty());
@@ -77,7 +78,8 @@ pub fn question(flavor: Option<&str>, pod: &str, workload: &str) -> Result<Capac
 /// Returns the flavors of a report by name, bounded by the quota of a ClusterQueue if one is given.
 ///
 /// # Errors
-/// The lists are not complete, the reader does not see the cluster, the manager watches no nodes, or the ClusterQueue does not exist.
+/// If the lists are not complete, the reader does not see the cluster, the manager watches no nodes, or the ClusterQueue does not
+/// exist.
 pub fn flavors(
     snapshot: &Snapshot,
     access: &Access,
@@ -116,9 +118,9 @@ pub(super) struct QuotaSums(BTreeMap<FlavorResource, QuotaSum>);
 pub(super) struct QuotaSum {
     /// Sum of the nominal quotas.
     pub(super) nominal: i128,
-    /// Sum of what workloads are charged.
+    /// Sum of the charged usage.
     pub(super) charged: i128,
-    /// The first node with a quota: amounts have its unit.
+    /// The first node with a quota; it determines the unit of amounts.
     pub(super) node: NodeRef,
 }
 
@@ -159,7 +161,7 @@ impl QuotaSums {
     }
 }
 
-/// A flavor as a view.
+/// A flavor, with the input of its view.
 struct FlavorOf<'a> {
     snapshot: &'a Snapshot,
     sums: &'a QuotaSums,
@@ -180,8 +182,8 @@ impl FlavorOf<'_> {
         self.sums.view(self.snapshot, &self.fr(resource), amount)
     }
 
-    /// What pods outside of any quota use, and what is free. By node it is not known which pods have quota: those that use more than
-    /// is charged have none.
+    /// Returns the usage of pods outside any quota, and the free amount. Without a topology it is not known which pods have
+    /// quota: usage above the charged amount counts as outside.
     fn others_and_free(&self, resource: &Arc<str>, amount: &NodeAmount) -> (i128, i128) {
         if !self.capacity.by_node {
             return (amount.others, amount.free);
@@ -254,7 +256,8 @@ impl FlavorOf<'_> {
         view
     }
 
-    /// Number of jobs that the quota of a ClusterQueue allows now, and what keeps one more from it; `None` if nothing of it is charged.
+    /// Returns how many jobs the quota of a ClusterQueue allows now, and the limit of a further one; `None` if the quota covers
+    /// none of their requests.
     fn jobs_within_quota(&self, queue: &NodeRef, job: &JobCapacity) -> Option<(u64, String)> {
         let quota = PublishedQuota::of(self.snapshot);
         let mut needs = BTreeMap::<Arc<str>, i128>::new();
@@ -269,11 +272,11 @@ impl FlavorOf<'_> {
         }
         let within = |(resource, need): (&Arc<str>, &i128)| {
             let declared = quota.flavors_of(queue, resource);
-            // The number of pods is charged only where it has a quota.
+            // The number of pods is charged only if it has a quota.
             if *need <= 0 || (declared.is_empty() && **resource == *"pods") {
                 return None;
             }
-            // A resource of another group goes to any flavor of it.
+            // A resource of another group gets any flavor of that group.
             let own = self.fr(resource);
             let usable = |fr: &&FlavorResource| !declared.contains(&own) || **fr == own;
             let available = declared.iter().filter(usable).map(|fr| quota.headroom(queue, fr).0.available);
@@ -312,7 +315,7 @@ impl FlavorOf<'_> {
             CapacityLimit::Resource(resource) => resource.to_string(),
         };
         let mut most_free = level.most_free;
-        // Workloads that are charged and have no pods yet are on no node.
+        // Charged workloads without pods are on no node yet.
         if self.capacity.by_node {
             for (resource, amount) in &self.capacity.resources {
                 let (_, free) = self.others_and_free(resource, amount);
@@ -349,7 +352,7 @@ impl FlavorOf<'_> {
         }
     }
 
-    /// Number of pods for which an amount is enough.
+    /// Returns the number of pods for which an amount is enough.
     fn fit(&self, resource: &Arc<str>, amount: i128) -> u64 {
         let Some(need) = self.capacity.pod.get(resource).map(|need| need.to_i128()) else { return u64::MAX };
         let fit = amount.max(0).checked_div(need).unwrap_or(i128::MAX);
@@ -357,7 +360,8 @@ impl FlavorOf<'_> {
     }
 }
 
-/// Returns the first domain in which the most is free, and the number of further ones; none if nothing is free anywhere.
+/// Returns the first domain with the most free amount, and the number of further domains with the same; nothing if nothing is
+/// free.
 fn place(level: &LevelCapacity, most_free: i128) -> (String, u64) {
     if most_free <= 0 {
         return (String::new(), 0);

@@ -1,6 +1,6 @@
-//! The state of the manager, from what a replica publishes and what its core says when it is asked.
+//! The state of the manager, from the published state of a replica and the inspection of its core.
 //!
-//! Invariant: decisions and writes are those of the leader; another replica leaves them out.
+//! Invariant: only the leader shows decisions and writes; another replica leaves them out.
 
 use super::views::{
     DecisionView, FindingCounts, HistoryView, LeaderView, ManagerView, ViewMetadata, WatchView, WriteView,
@@ -9,33 +9,33 @@ use crate::metrics::recent::RecentRates;
 use crate::snapshot::{Inspection, Snapshot};
 use jiff::Timestamp;
 
-/// Seconds without activity after which a watch is stale: five times the interval of its bookmarks.
+/// Time without activity, in seconds, after which a watch is stale: five times the interval of its bookmarks.
 const MAX_WATCH_SILENCE: i64 = 300;
 
-/// What a replica knows beside its published state.
+/// Facts about a replica beside its published state.
 #[derive(Clone, Debug, Default)]
 pub struct ReplicaFacts {
-    /// Its name.
+    /// Name of the replica.
     pub replica: String,
-    /// The program's version.
+    /// Version of the program.
     pub version: String,
     /// The holder of the Lease and since when it was seen; absent without an election.
     pub holder: Option<(String, Timestamp)>,
-    /// Whether there is an election.
+    /// Whether there is a leader election.
     pub elects: bool,
-    /// Names in its feature gates that are no gates.
+    /// Unknown names in the feature gates.
     pub unknown_gates: Vec<String>,
-    /// Its watches.
+    /// State of the watches.
     pub watches: WatchView,
-    /// What it decided in the last ten minutes.
+    /// Rates of decisions in the last ten minutes.
     pub rates: RecentRates,
     /// Findings of the last audit.
     pub findings: Option<FindingCounts>,
-    /// Number of other replicas that told the leader lately that they are there.
+    /// Number of other replicas with a valid report to the leader.
     pub other_replicas: usize,
 }
 
-/// Returns the view of a replica. `inspection` is what its core says of its writes.
+/// Returns the view of a replica. `inspection` has the writes of its core.
 pub fn manager(snapshot: &Snapshot, facts: ReplicaFacts, inspection: Option<&Inspection>) -> ManagerView {
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let leads = snapshot.leading;
@@ -73,7 +73,7 @@ pub fn manager(snapshot: &Snapshot, facts: ReplicaFacts, inspection: Option<&Ins
     }
 }
 
-/// Returns since when this replica records, and what that takes.
+/// Returns the start and the size of this replica's history.
 fn history(snapshot: &Snapshot) -> Option<HistoryView> {
     let stats = &snapshot.history;
     let bytes = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
@@ -86,7 +86,7 @@ fn history(snapshot: &Snapshot) -> Option<HistoryView> {
     })
 }
 
-/// Returns the names of the alerts of `docs/operate.md` whose conditions this replica sees.
+/// Returns the names of the alerts in `docs/operate.md` whose conditions hold for this replica.
 fn conditions(snapshot: &Snapshot, facts: &ReplicaFacts) -> Vec<String> {
     let waits = snapshot.queues.cluster_queues.values().any(|queue| queue.waiting_head.is_some());
     let all = [

@@ -1,7 +1,7 @@
 //! Answers to users about queues, from the published snapshot.
 //!
-//! Invariants: an answer costs what it shows, not what is queued; nothing is copied but the rows of a page; what is not known
-//! yet is said, never guessed. HTTP, rights and discovery are in `server`.
+//! Invariants: an answer costs what it shows, not the length of the queues; only the rows of a page are copied; unknown facts are
+//! stated as unknown, never guessed. HTTP, rights and discovery are in `server`.
 
 pub mod access;
 pub mod age;

@@ -1,7 +1,7 @@
 //! The order in which fair sharing would take the heads of sibling queues and cohorts in the next cycle, if all of them fit.
 //!
-//! Invariants: only nodes with a head have a place; the order is that of the shares as they are now, then of the heads; nodes below a
-//! cycle have none.
+//! Invariants: only nodes with a head have a place; the order follows the present shares, then the heads; nodes below a cycle
+//! have no place.
 
 use super::quota::Children;
 use crate::quota::NodeRef;
@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What heads are compared by after the shares: priority and time.
+/// Order of heads with equal shares: priority, then time.
 type Head = (Reverse<i64>, Timestamp);
 
 /// Places among siblings; 1 is the first.
@@ -19,7 +19,7 @@ type Head = (Reverse<i64>, Timestamp);
 pub(super) struct NextHeads(BTreeMap<NodeRef, u64>);
 
 impl NextHeads {
-    /// Orders the heads of all cohorts; of none without fair sharing.
+    /// Orders the heads of all cohorts. Without fair sharing no node has a place.
     pub(super) fn of(snapshot: &Snapshot, children: &Children) -> Self {
         let mut next = Self::default();
         if snapshot.facts.fair_sharing.is_none() {

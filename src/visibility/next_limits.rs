@@ -1,9 +1,11 @@
-//! What binds a pending Workload once the missing amounts of its blockers are there: nodes further up, and pod sets that were not
-//! tried because one before them got no flavor.
+//! Limits that bind a pending Workload once the missing amounts of its blockers are free: nodes further up, and pod sets that
+//! were not tried because an earlier pod set got no flavor.
 //!
-//! Invariants: what a pod set requests is told with what those before it request, so the greatest missing amount of a node is what its
-//! limit lacks for the whole Workload; of pod sets that were not tried there are rows only where their ClusterQueue has one flavor
-//! for the resource, because it is not known which of several they would get.
+//! Invariants:
+//! - the request in a row is cumulative: it includes the requests of the earlier pod sets. So the greatest missing amount of a
+//!   node is what its limit lacks for the whole Workload;
+//! - an untried pod set has rows only for resources with a single flavor in its ClusterQueue, because it is not known which of
+//!   several flavors it would get.
 
 use super::amounts::{amount_view, limit_view};
 use super::verdict::Asked;
@@ -15,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Asked<'_> {
-    /// Returns what binds after the blockers, from the node above the one that binds now to the root, then for later pod sets.
+    /// Returns the limits behind the blockers: from the node above the one that binds now to the root, then for later pod sets.
     pub(super) fn next_limits(&self, blockers: &[Blocker]) -> Vec<BlockerView> {
         let in_use = || blockers.iter().filter(|blocker| blocker.kind == BlockerKind::InUse);
         let above = in_use().flat_map(|blocker| {
@@ -33,7 +35,7 @@ impl Asked<'_> {
         rows
     }
 
-    /// Returns a row for a node whose limit leaves less than is requested.
+    /// Returns a row for a node whose limit leaves less than the requested amount.
     fn limit_row(
         &self,
         (fr, pod_set): (&FlavorResource, &str),

@@ -1,4 +1,4 @@
-//! Which Workloads are on the nodes of a flavor, for one that finds no room there.
+//! Workloads on the nodes of a flavor, for a Workload that finds no capacity there.
 //!
 //! Invariant: another Workload has its name only for a reader that may see its namespace.
 
@@ -10,17 +10,18 @@ use crate::cache::state_index::granted_amount;
 use crate::quota::FlavorResource;
 use std::collections::BTreeMap;
 
-/// Most Workloads that are looked at.
-const LOOKED_AT: usize = 10_000;
-/// Most places that are told.
-const TOLD: usize = 3;
+/// Maximum number of Workloads that are examined.
+const MAX_EXAMINED: usize = 10_000;
+/// Maximum number of places that the text names.
+const MAX_NAMED: usize = 3;
 
 impl Asked<'_> {
-    /// Returns what is on the nodes of a flavor, or of all of its ClusterQueue without a name, by place: `h1: team/llama (8 gpu); h2: team/eval (4 gpu) and 3 more places`. `None`
-    /// where nothing is placed.
+    /// Returns the Workloads on the nodes of a flavor, or of all flavors of its ClusterQueue if the name is empty, by place:
+    /// `on f are h1: team/llama (8 gpu); h2: team/eval (4 gpu); and 3 more places`. `None` if no Workload has a topology
+    /// assignment there.
     pub(super) fn occupants(&self, flavor: &str) -> Option<String> {
         let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for record in self.rows.snapshot.workloads.starting_at(0).take(LOOKED_AT) {
+        for record in self.rows.snapshot.workloads.starting_at(0).take(MAX_EXAMINED) {
             for (place, amount) in self.placed(record, flavor) {
                 let key = &record.meta.key;
                 let name = if self.rows.access.sees(&key.namespace) {
@@ -34,21 +35,22 @@ impl Asked<'_> {
             }
         }
         let all = places.len();
-        let told: Vec<String> =
-            places.iter().take(TOLD).map(|(place, names)| format!("{place}: {}", names.join(", "))).collect();
-        if told.is_empty() {
+        let named = places.iter().take(MAX_NAMED);
+        let named: Vec<String> =
+            named.map(|(place, names)| format!("{place}: {}", names.join(", "))).collect();
+        if named.is_empty() {
             return None;
         }
-        let more = match all.saturating_sub(TOLD) {
+        let more = match all.saturating_sub(MAX_NAMED) {
             0 => String::new(),
             1 => "; and 1 more place".to_owned(),
             more => format!("; and {more} more places"),
         };
         let nodes = if flavor.is_empty() { "its nodes" } else { flavor };
-        Some(format!("on {nodes} are {}{more}", told.join("; ")))
+        Some(format!("on {nodes} are {}{more}", named.join("; ")))
     }
 
-    /// Returns the places of a Workload on these nodes, with what it uses there of its scarcest resource.
+    /// Returns the places of a Workload on these nodes, with its usage of its scarcest resource there.
     fn placed(&self, record: &WorkloadRecord, flavor: &str) -> Vec<(String, String)> {
         let admission = record.status.admission.as_ref();
         let mut found = Vec::new();
@@ -58,7 +60,7 @@ impl Asked<'_> {
                 asked => asked == of,
             };
             let asked = set.flavors.iter().filter(|(resource, of)| is_asked(resource, of));
-            // A device is scarcer than what every node has.
+            // Devices are scarcer than resources that every node has.
             let Some((resource, of)) = asked.max_by_key(|(resource, _)| resource.contains('/')) else {
                 continue;
             };

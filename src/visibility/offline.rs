@@ -1,7 +1,7 @@
 //! Views of objects that another process read: a dump, or a cluster without this API.
 //!
 //! Invariants: the same core takes the objects as in a manager, and decides nothing; objects of kinds that it does not watch, and
-//! objects that cannot be read, are left out and counted.
+//! unreadable objects, are left out and counted.
 
 use super::page::ModelError;
 use super::questions::VerdictQuestion;
@@ -17,7 +17,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns what flavors have, and what fits, also of a Workload. `keep_going` is asked before each flavor and each copy of the Workload.
+/// Returns the capacity of flavors, and what fits, also of a Workload. `keep_going` is asked before each flavor and each copy of
+/// the Workload.
 pub fn capacity(
     core: &mut Reconciler,
     question: &CapacityQuestion,
@@ -35,7 +36,7 @@ pub fn capacity(
     core.engine_mut().capacity(question, job.as_ref(), keep_going)
 }
 
-/// The state that follows from objects.
+/// The state that the core computes from objects.
 pub struct OfflineState {
     core: Reconciler,
     snapshot: Snapshot,
@@ -45,7 +46,7 @@ pub struct OfflineState {
 }
 
 impl OfflineState {
-    /// Takes objects with their `apiVersion` and `kind`, as they were at a time.
+    /// Creates the state from objects with their `apiVersion` and `kind`, as of a time.
     pub fn load(
         settings: CoreSettings,
         objects: impl IntoIterator<Item = Value>,
@@ -74,17 +75,17 @@ impl OfflineState {
         Self { core, snapshot, source, ignored }
     }
 
-    /// Returns the state, from which all models are made.
+    /// Returns the snapshot, from which all models are made.
     pub const fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 
-    /// Returns where answers come from.
+    /// Returns the origin of answers.
     pub fn source(&self) -> Source {
         self.source.clone()
     }
 
-    /// Returns what an audit reads beside the snapshot.
+    /// Returns the facts that an audit reads beside the snapshot.
     pub fn audit_facts(&mut self) -> AuditFacts {
         self.core.audit_facts()
     }
@@ -94,15 +95,15 @@ impl OfflineState {
         why_no_workload(&self.core, job)
     }
 
-    /// Returns what flavors have, and what fits.
+    /// Returns the capacity of flavors, and what fits.
     pub fn capacity(&mut self, question: &CapacityQuestion) -> CapacityReport {
         capacity(&mut self.core, question, &mut || true)
     }
 
-    /// Returns why a Workload is where it is, with what the engine says.
+    /// Returns the verdict on a Workload, with the engine's explanation.
     ///
     /// # Errors
-    /// There is no such Workload that the reader may see, or none to compare with, or no such queue.
+    /// If the reader may see no such Workload, or none to compare with, or the queue does not exist.
     pub fn verdict(&mut self, question: &VerdictQuestion) -> Result<Verdict, ModelError> {
         let supposed = question.supposition(&self.snapshot)?;
         let key = question.workload.key();

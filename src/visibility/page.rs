@@ -1,6 +1,7 @@
-//! Pages by key: a token holds the order key of the last row, so that any replica goes on after it, and nothing is kept for it.
+//! Pages by key: a token contains the order key of the last row, so that any replica can return the next page, and no state is
+//! kept between pages.
 //!
-//! Invariant: a token holds no name but those of rows that its reader was shown.
+//! Invariant: a token contains names of rows that its reader has seen, and no others.
 
 use super::views::{ListMetadata, ViewMetadata};
 use crate::api::ObjectKey;
@@ -11,32 +12,32 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// Most rows of a page; also the number of rows without a limit.
+/// Maximum number of rows of a page, and the number without a limit.
 pub const MAX_ROWS: usize = 500;
-/// Most bytes of a token.
+/// Maximum size of a token, in bytes.
 const MAX_TOKEN_BYTES: usize = 4 << 10;
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ModelError {
     /// The first lists are not complete.
     NotSynced,
-    /// No such object, or none that the reader may see.
+    /// There is no such object that the reader may see.
     NotFound,
-    /// The question cannot be read; the text names the field.
+    /// The question is invalid; the text names the field.
     Invalid(String),
     /// Too many questions.
     TooMany,
-    /// The process that knows it cannot be asked now.
+    /// The process that could answer cannot be reached now.
     Unavailable,
-    /// A list cannot go on from the token; the text says why.
+    /// A list cannot continue from the token; the text gives the reason.
     Expired(String),
 }
 
-/// Which rows are asked for.
+/// The page that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PageQuery {
-    /// Most rows.
+    /// Maximum number of rows.
     pub limit: usize,
     /// The token of the page before; empty for the first page.
     pub continue_token: String,
@@ -49,10 +50,10 @@ impl Default for PageQuery {
 }
 
 impl PageQuery {
-    /// Reads the options `limit` and `continue`. No limit and 0 mean the greatest page, as does a greater one.
+    /// Parses the options `limit` and `continue`. No limit, 0 and a limit above the maximum mean the maximum.
     ///
     /// # Errors
-    /// The limit is no number of 64 bits, or negative.
+    /// If the limit is not a number of 64 bits, or is negative.
     pub fn parse(limit: Option<&str>, continue_token: Option<&str>) -> Result<Self, String> {
         let limit = match limit.filter(|text| !text.is_empty()) {
             None => 0,
@@ -66,10 +67,11 @@ impl PageQuery {
         Ok(Self { limit, continue_token: continue_token.unwrap_or_default().to_owned() })
     }
 
-    /// Takes a page of rows that are all there, in an order of their own. A page after a row that is gone begins at the first again.
+    /// Returns a page of rows that are all in memory, in an order of their own. If the last row of the page before was removed,
+    /// the list starts again.
     ///
     /// # Errors
-    /// The token is none of this list.
+    /// If the token belongs to another list.
     pub fn rows<T>(
         &self,
         scope: &str,
@@ -98,7 +100,7 @@ impl PageQuery {
     /// Returns the row after which the page begins; `None` for the first page.
     ///
     /// # Errors
-    /// The token is none of a list of this scope.
+    /// If the token does not belong to a list of this scope.
     pub(super) fn after(&self, scope: &str) -> Result<Option<RowKey>, ModelError> {
         let text = self.continue_token.as_str();
         if text.is_empty() {
@@ -120,13 +122,13 @@ pub(super) struct RowKey {
     /// Name.
     #[serde(rename = "o")]
     pub(super) name: String,
-    /// Place in the order of a queue, if the list is in that order.
+    /// Place in the order of a queue, in a list with that order.
     #[serde(rename = "q", default, skip_serializing_if = "Option::is_none")]
     pub(super) queued: Option<QueuedKey>,
-    /// Since when it waits, has quota or is finished, if the list is in that order.
+    /// Time since which the workload waits, has quota or is finished, in a list with that order.
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
     pub(super) waiting: Option<Timestamp>,
-    /// What it asks for, if the list is in that order.
+    /// Requested amounts, in a list with that order.
     #[serde(rename = "z", default, skip_serializing_if = "Option::is_none")]
     pub(super) size: Option<Size>,
 }
@@ -149,7 +151,7 @@ pub(super) struct QueuedKey {
     pub(super) uid: String,
     #[serde(rename = "l")]
     pub(super) local_queue: String,
-    /// The ClusterQueue, in a list over several.
+    /// The ClusterQueue, in a list over several ClusterQueues.
     #[serde(rename = "c", default, skip_serializing_if = "String::is_empty")]
     pub(super) cluster_queue: String,
 }
@@ -169,17 +171,17 @@ pub(super) fn token(scope: &str, key: RowKey) -> String {
 
 /// Returns a value as a token.
 pub(super) fn write_token(value: &impl Serialize) -> String {
-    // It has no keys that are no strings, so it does not fail.
+    // The value has only strings as keys, so that this does not fail.
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(value).unwrap_or_default())
 }
 
-/// Reads a token; `None` if it is none of these values.
+/// Parses a token; `None` if it is not such a value.
 pub(super) fn read_token<T: DeserializeOwned>(text: &str) -> Option<T> {
     let bytes = URL_SAFE_NO_PAD.decode(Some(text).filter(|text| text.len() <= MAX_TOKEN_BYTES)?).ok()?;
     serde_json::from_slice(&bytes).ok()
 }
 
-/// Returns that a token is of another list, or none.
+/// Returns the error for a token of another list.
 pub(super) fn not_of_this_list() -> ModelError {
     ModelError::Invalid("continue: the token is not one of this list; begin without it".to_owned())
 }

@@ -1,6 +1,6 @@
 //! Pages of the pending workloads of a ClusterQueue or LocalQueue.
 //!
-//! Invariant: a page shows one snapshot, however slowly it is read, so that its positions have no gap and no row twice.
+//! Invariant: a page shows one snapshot, however slowly it is read, so that its positions have no gap and no duplicate.
 
 use crate::api::ObjectKey;
 use crate::scheduler::PendingPosition;
@@ -11,12 +11,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Rows of a page without `limit`.
+/// Number of rows of a page without `limit`.
 const DEFAULT_LIMIT: usize = 1_000;
-/// Most rows of a page.
+/// Maximum number of rows of a page.
 const MAX_LIMIT: usize = 100_000;
 
-/// The queue that is asked for.
+/// The queue of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueId {
     /// The ClusterQueue of this name.
@@ -25,12 +25,12 @@ pub enum QueueId {
     Local(ObjectKey),
 }
 
-/// Which rows are asked for.
+/// The rows that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRequest {
     /// Position of the first row.
     pub offset: usize,
-    /// Most rows.
+    /// Maximum number of rows.
     pub limit: usize,
 }
 
@@ -41,11 +41,11 @@ impl Default for PageRequest {
 }
 
 impl PageRequest {
-    /// Reads the values of `offset` and `limit`: numbers of 64 bits. Negative ones count as 0, a limit of 0 or none as 1,000, a
-    /// greater one than 100,000 as that.
+    /// Parses the values of `offset` and `limit`, numbers of 64 bits. Negative values count as 0, a limit of 0 or no limit as
+    /// 1,000, and a limit above 100,000 as 100,000.
     ///
     /// # Errors
-    /// A value is no such number; the text names the option.
+    /// If a value is not such a number; the text names the option.
     pub fn parse(offset: Option<&str>, limit: Option<&str>) -> Result<Self, String> {
         let number = |name: &str, text: Option<&str>| match text.filter(|text| !text.is_empty()) {
             Some(text) => {
@@ -60,24 +60,24 @@ impl PageRequest {
     }
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unanswered {
     /// The first lists are not complete.
     NotSynced,
-    /// No such queue, or a LocalQueue that is stopped.
+    /// The queue does not exist, or the LocalQueue is stopped.
     NotFound,
 }
 
-/// A pending workload as clients get it.
+/// A pending workload, in the form of Kueue's API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingWorkload {
     /// Metadata of the Workload.
     pub metadata: PendingMetadata,
-    /// Priority of its spec.
+    /// Priority in the spec.
     pub priority: i32,
-    /// Its LocalQueue.
+    /// Name of the LocalQueue.
     pub local_queue_name: Arc<str>,
     /// Number of workloads before it in its ClusterQueue.
     pub position_in_cluster_queue: usize,
@@ -114,7 +114,7 @@ pub struct PendingOwner {
     pub uid: Arc<str>,
 }
 
-/// Formats a time as in objects: whole seconds, in UTC.
+/// Formats a time as in objects: in whole seconds and UTC.
 fn to_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -227,7 +227,7 @@ impl PendingPage {
     /// Returns the page of a queue.
     ///
     /// # Errors
-    /// The snapshot has no answer.
+    /// If the snapshot has no answer.
     pub fn of(snapshot: Arc<Snapshot>, queue: &QueueId, request: PageRequest) -> Result<Self, Unanswered> {
         if !snapshot.synced {
             return Err(Unanswered::NotSynced);
@@ -250,7 +250,7 @@ impl PendingPage {
         Ok(Self { snapshot, cluster_queue, local_queue, next: request.offset, left })
     }
 
-    /// Number of rows that are left.
+    /// Returns the number of rows that have not been returned yet.
     pub const fn rows_left(&self) -> usize {
         self.left
     }
@@ -266,7 +266,7 @@ impl PendingPage {
             None => order.from_position(queue, self.next).take(limit).map(Into::into).collect(),
         };
         self.next = self.next.saturating_add(rows.len());
-        // A page that gets no rows ends.
+        // If the snapshot has no further row, the page ends.
         self.left = if rows.is_empty() { 0 } else { self.left.saturating_sub(rows.len()) };
         rows
     }
@@ -341,7 +341,7 @@ mod tests {
         QueueId::Local(ObjectKey::new("ns", name))
     }
 
-    /// Name and both positions of all rows, read in parts.
+    /// Returns the name and both positions of all rows, read in parts.
     fn rows(mut page: PendingPage) -> Vec<(String, usize, usize)> {
         let mut rows = Vec::new();
         while page.rows_left() > 0 {

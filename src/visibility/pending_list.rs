@@ -1,7 +1,8 @@
 //! Pending workloads of all queues, or of some, in an order of the reader's choice.
 //!
-//! Invariants: a page costs one look into each queue and what it passes over, at most `MAX_PASSED` workloads; those that are in no
-//! queue come last, except in the orders of wait and size, which have them where they belong; any replica goes on after a row.
+//! Invariants: a page costs one look into each queue and the rows that it passes over, at most `MAX_PASSED`; workloads in no
+//! queue come last, except in the orders by wait and size, where they have their own places; any replica can return the next
+//! page.
 
 use super::access::Access;
 use super::page::{ModelError, QueuedKey, RowKey};
@@ -20,20 +21,20 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most workloads that are sorted for one page: of fewer than these, the order of the wait is made, not read.
+/// Maximum number of workloads that are sorted for one page. Below it, the order by wait is sorted, not read from an index.
 const MAX_SORTED: usize = 4_000;
 
 /// The order of a list of pending workloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ListOrder {
-    /// By ClusterQueue and the position there.
+    /// By ClusterQueue, and by position in it.
     #[default]
     Position,
     /// By priority, the highest first, then by time.
     Priority,
     /// By wait, the longest first.
     Wait,
-    /// By what they ask for, the largest first: devices, then CPU, then memory.
+    /// By requests, the largest first: devices, then CPU, then memory.
     Size,
 }
 
@@ -41,7 +42,7 @@ impl ListOrder {
     /// All orders.
     pub const ALL: [Self; 4] = [Self::Position, Self::Priority, Self::Wait, Self::Size];
 
-    /// The word for it.
+    /// Returns the word for the order.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Position => "position",
@@ -51,15 +52,15 @@ impl ListOrder {
         }
     }
 
-    /// Whether it has the workloads that are in no queue where they belong, instead of behind all others.
+    /// Returns whether workloads in no queue have their own places in the order, instead of the last ones.
     const fn is_of_all(self) -> bool {
         matches!(self, Self::Wait | Self::Size)
     }
 
-    /// Reads the word; the empty one is the default.
+    /// Parses the word; an empty text means the default.
     ///
     /// # Errors
-    /// There is no such order; the text names those that there are.
+    /// If there is no such order; the text lists the orders.
     pub fn parse(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|order| order.as_str() == text);
         known.or_else(|| text.is_empty().then(Self::default)).ok_or_else(|| {
@@ -69,10 +70,10 @@ impl ListOrder {
     }
 }
 
-/// Returns a page of pending workloads. A namespace, ClusterQueue, LocalQueue and reason select as in every list.
+/// Returns a page of pending workloads. Namespace, ClusterQueue, LocalQueue and reason select as in every list.
 ///
 /// # Errors
-/// The lists are not complete, or the token is none of this list.
+/// If the lists are not complete, or the token belongs to another list.
 pub fn pending_workloads(
     snapshot: &Snapshot,
     access: &Access,
@@ -85,14 +86,14 @@ pub fn pending_workloads(
     PendingList { page: WorkloadPage { rows: Rows::of(snapshot, access), query }, order }.page()
 }
 
-/// Number of pending workloads that are in no queue.
+/// Returns the number of pending workloads in no queue.
 fn in_no_queue(snapshot: &Snapshot) -> usize {
     let pending: usize = snapshot.workloads.pending_by_reason().map(|summary| summary.count).sum();
     let queued = snapshot.pending.cluster_queues_from("").map(|queue| snapshot.pending.len(queue));
     pending.saturating_sub(queued.sum())
 }
 
-/// Whether a workload with this reason may be in no queue: the scheduler has not evaluated it.
+/// Returns whether a workload with this reason may be in no queue: the scheduler has not evaluated it.
 fn is_unevaluated(reason: PendingReason) -> bool {
     reason <= PendingReason::PendingEvaluation
 }
@@ -160,7 +161,7 @@ impl<'a> PendingList<'a> {
     fn page(self) -> Result<Rowset<WorkloadView>, ModelError> {
         let (scope, query) = (self.scope(), self.page.query);
         let after = query.page.after(&scope)?;
-        // Behind the queues come those that are in none.
+        // Behind the queues come the workloads in no queue.
         let belongs = |place: &Place<'_>, row: &WorkloadView| {
             matches!(place, Place::Queued(_)) || self.order.is_of_all() || row.position.is_none()
         };
@@ -204,7 +205,7 @@ impl<'a> PendingList<'a> {
         Box::new(queued.chain(waiting.map(|item| Place::Waits(&item.key, item.since))))
     }
 
-    /// Whether the workloads of a LocalQueue are selected.
+    /// Returns whether the workloads of a LocalQueue are selected.
     fn is_meant(self, queue: &ObjectKey) -> bool {
         let of_cluster_queue = |name: &str| {
             let known = self.snapshot().references.local_queues.get(queue);
@@ -242,7 +243,7 @@ impl<'a> PendingList<'a> {
         Box::new(all.into_iter().map(|(since, key)| Place::Waits(key, since)))
     }
 
-    /// The rows of one ClusterQueue after another.
+    /// Returns the rows of one ClusterQueue after another.
     fn by_position(self, after: Option<&RowKey>) -> Places<'a> {
         let after = after.cloned();
         let last = after.as_ref().and_then(|key| key.queued.as_ref());
@@ -269,7 +270,7 @@ impl<'a> PendingList<'a> {
         }))
     }
 
-    /// Returns the LocalQueues of the namespace by ClusterQueue, or `None` for all namespaces.
+    /// Returns the LocalQueues of the namespace by ClusterQueue; `None` for all namespaces.
     fn local_queues(self) -> Option<BTreeMap<Arc<str>, Vec<&'a ObjectKey>>> {
         let (namespace, selector) = (self.namespace()?, &self.page.query.selector);
         let known = self.snapshot().references.local_queues.range(ObjectKey::new(namespace, "")..);
@@ -284,7 +285,7 @@ impl<'a> PendingList<'a> {
         Some(found)
     }
 
-    /// Returns the number of rows after one, if nothing but queues selects.
+    /// Returns the number of rows after a place, if the list selects by queues only.
     fn remaining(self, place: Place<'_>) -> Option<usize> {
         if !self.page.query.selector.is_by_queue() || !self.page.rows.access.sees_everything() {
             return None;

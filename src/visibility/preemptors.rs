@@ -1,7 +1,7 @@
-//! Which workloads may preempt an admitted one, as sentences.
+//! Sentences about the workloads that may preempt an admitted one.
 //!
-//! Invariants: a sentence is there only if a policy allows the preemption now; other ClusterQueues have names only for readers of the
-//! cluster.
+//! Invariants: there is a sentence only if a policy allows the preemption now; other ClusterQueues are named only for readers of
+//! the cluster.
 
 use super::candidate::{Candidate, Gain};
 use super::workload_row::Rows;
@@ -10,11 +10,11 @@ use crate::scheduler::VictimPriority;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most ClusterQueues that are named.
+/// Maximum number of ClusterQueues that a sentence names.
 const NAMED: usize = 3;
 
-/// Returns a sentence without a full stop for each group of workloads that may preempt one of a priority in a ClusterQueue, which uses
-/// some flavor-resources.
+/// Returns one sentence, without a full stop, for each group of workloads that may preempt a workload with this priority and
+/// usage in a ClusterQueue.
 pub(super) fn preemptible_by(
     rows: Rows<'_>,
     priority: i64,
@@ -27,7 +27,7 @@ pub(super) fn preemptible_by(
     });
     let mut sentences: Vec<String> = own.into_iter().collect();
     let facts = rows.quota.facts;
-    // By the quota and whether it takes a higher priority.
+    // By quota, and by whether only a higher priority may preempt.
     let mut others: BTreeMap<(Gain, bool), Vec<&str>> = BTreeMap::new();
     for (name, of_queue) in facts.cluster_queues.iter().filter(|(name, _)| *name != queue) {
         if rows.is_active(name) {
@@ -57,7 +57,7 @@ pub(super) fn preemptible_by(
     sentences
 }
 
-/// `ClusterQueue a, b or c`, or `ClusterQueue a, b, c or 4 others`.
+/// Formats names: `ClusterQueue a, b or c`, or `ClusterQueue a, b, c or 4 others`.
 fn named(names: &[&str]) -> String {
     let shown: Vec<&str> = names.iter().take(NAMED).copied().collect();
     let left = names.len().saturating_sub(shown.len());

@@ -1,6 +1,6 @@
-//! Questions that not every replica can answer, as they travel between replicas, and their answers.
+//! Questions that only some replicas can answer, in the form in which replicas send them to each other, and their answers.
 //!
-//! Invariant: a question has the access of the user who asks, and its answer holds nothing beyond that.
+//! Invariant: a question has the access of the user that asks, and the answer contains nothing beyond that access.
 
 use super::access::Access;
 use super::history::{HistoryAnswer, HistoryQuestion, RingReport};
@@ -17,38 +17,38 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Question {
-    /// Why a Workload is where it is.
+    /// The verdict on a Workload.
     Verdict(VerdictQuestion),
-    /// What it decides and writes. Only for readers of the cluster.
+    /// The decisions and writes of the leader. Only for readers of the cluster.
     Manager,
-    /// What a history tells.
+    /// A question for a history.
     History(HistoryQuestion),
-    /// No question: a replica tells since when it records.
+    /// A report of a replica about the start of its history; it asks nothing.
     Ring(RingReport),
 }
 
 impl Question {
-    /// Returns whether every replica answers it, also if another one leads.
+    /// Returns whether every replica answers the question, even if another one leads.
     pub const fn is_for_any_replica(&self) -> bool {
         matches!(self, Self::History(HistoryQuestion { own: true, .. }))
     }
 }
 
-/// Why a Workload is where it is.
+/// A question for the verdict on a Workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VerdictQuestion {
-    /// What the user may see.
+    /// Access of the user.
     pub access: Access,
     /// The Workload.
     pub workload: WorkloadName,
     /// The Workload to compare with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<WorkloadName>,
-    /// LocalQueue of its namespace in which it would be, instead of its own.
+    /// LocalQueue of the same namespace in which the Workload is supposed to be; `None` for its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Effective priority that it would have, instead of its own.
+    /// Effective priority that the Workload is supposed to have; `None` for its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
 }
@@ -57,14 +57,14 @@ pub struct VerdictQuestion {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadName {
-    /// Its namespace.
+    /// Namespace of the Workload.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Workload.
     pub name: String,
 }
 
 impl WorkloadName {
-    /// Reads `NAME` or `NAMESPACE/NAME`.
+    /// Parses `NAME` or `NAMESPACE/NAME`.
     pub fn parse(text: &str, namespace: &str) -> Self {
         let (namespace, name) = text.split_once('/').unwrap_or((namespace, text));
         Self { namespace: namespace.to_owned(), name: name.to_owned() }
@@ -80,23 +80,23 @@ impl WorkloadName {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum LeaderAnswer {
-    /// Why a Workload is where it is.
+    /// The verdict on a Workload.
     Verdict(Box<Answer<Verdict>>),
     /// The state of the manager.
     Manager(Box<Answer<ManagerView>>),
-    /// What a history tells.
+    /// An answer of a history.
     History(Box<HistoryAnswer>),
-    /// What was told is known now.
+    /// The report was stored.
     Noted,
     /// There is no answer.
     Refused(ModelError),
 }
 
 impl VerdictQuestion {
-    /// Returns the ClusterQueue of the queue in which the Workload would be; `None` if its own is meant.
+    /// Returns the ClusterQueue of the supposed queue; `None` if none is supposed.
     ///
     /// # Errors
-    /// The LocalQueue does not exist.
+    /// If the LocalQueue does not exist.
     pub fn target(&self, snapshot: &Snapshot) -> Result<Option<Arc<str>>, ModelError> {
         let Some(queue) = &self.queue else { return Ok(None) };
         let namespace = &self.workload.namespace;
@@ -106,15 +106,15 @@ impl VerdictQuestion {
         known.map(|known| Some(Arc::clone(&known.cluster_queue))).ok_or_else(missing)
     }
 
-    /// Returns what is supposed of the Workload.
+    /// Returns the supposed queue and priority.
     ///
     /// # Errors
-    /// The LocalQueue does not exist.
+    /// If the LocalQueue does not exist.
     pub fn supposition(&self, snapshot: &Snapshot) -> Result<Supposition, ModelError> {
         Ok(Supposition { cluster_queue: self.target(snapshot)?, priority: self.priority })
     }
 
-    /// Answers from the state of the process that knows most: the leader's, with what its engine says.
+    /// Answers from the state of the process with the most knowledge: the leader's, with the explanation of its engine.
     pub fn answer(
         &self,
         snapshot: &Snapshot,

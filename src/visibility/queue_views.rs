@@ -1,6 +1,6 @@
 //! ClusterQueues, cohorts and LocalQueues as views.
 //!
-//! Invariant: the view of a LocalQueue names no other tenant, and has sums of its ClusterQueue only if the reader may see them.
+//! Invariant: the view of a LocalQueue names no other tenant, and has sums of its ClusterQueue only if the reader may see sums.
 
 use super::access::Access;
 use super::amounts::{amount_view, limit_view};
@@ -53,7 +53,7 @@ fn reasons(unadmitted: &BTreeMap<UnadmittedKey, usize>) -> Vec<ReasonCount> {
     sums.into_iter().map(|(reason, count)| ReasonCount { reason: reason.to_owned(), count }).collect()
 }
 
-/// Returns how many workloads wait for a queue that does not exist, by reason: those of a namespace, or all that the reader sees.
+/// Returns the number of workloads that wait for a missing queue, by reason: of a namespace, or of all that the reader sees.
 pub fn without_queue(snapshot: &Snapshot, access: &Access, namespace: Option<&str>) -> Vec<ReasonCount> {
     let wanted = |key: &ObjectKey| {
         access.sees(&key.namespace) && namespace.is_none_or(|namespace| *key.namespace == *namespace)
@@ -62,7 +62,7 @@ pub fn without_queue(snapshot: &Snapshot, access: &Access, namespace: Option<&st
     counts.flat_map(|(_, unadmitted)| reasons(unadmitted)).collect()
 }
 
-/// Name of a strategy, as in the spec of a ClusterQueue.
+/// Returns the name of a strategy, as in the spec of a ClusterQueue.
 pub(super) const fn strategy_name(strategy: QueueingStrategy) -> &'static str {
     match strategy {
         QueueingStrategy::StrictFIFO => "StrictFIFO",
@@ -145,7 +145,7 @@ impl<'a> QueueViews<'a> {
         }
     }
 
-    /// Why the workloads of a LocalQueue are not admitted.
+    /// Returns why the workloads of a LocalQueue are not admitted.
     fn inactive_reason(&self, key: &ObjectKey, queue: &snapshot::LocalQueueView) -> String {
         if queue.active {
             return String::new();
@@ -206,7 +206,7 @@ impl<'a> QueueViews<'a> {
     }
 }
 
-/// Takes a page of objects that come in order.
+/// Takes a page of objects that are in order.
 fn take_page<K, V, T>(
     objects: impl Iterator<Item = (K, V)>,
     (scope, limit): (&str, usize),
@@ -237,7 +237,7 @@ fn page_by_name<V, T>(
     Ok(take_page(left, (scope, query.limit), |name, value| view(name, value), row_key))
 }
 
-/// Returns `NotFound` to readers that do not see the cluster, as if nothing were there.
+/// Returns `NotFound` for readers that do not see the cluster, as if no object existed.
 fn for_cluster<'a>(snapshot: &'a Snapshot, access: &Access) -> Result<QueueViews<'a>, ModelError> {
     match (snapshot.synced, access.cluster) {
         (false, _) => Err(ModelError::NotSynced),
@@ -249,7 +249,7 @@ fn for_cluster<'a>(snapshot: &'a Snapshot, access: &Access) -> Result<QueueViews
 /// Returns a ClusterQueue.
 ///
 /// # Errors
-/// The lists are not complete, or there is none of this name that the reader may see.
+/// If the lists are not complete, or the reader may see no object of this name.
 pub fn cluster_queue(
     snapshot: &Snapshot,
     access: &Access,
@@ -263,7 +263,7 @@ pub fn cluster_queue(
 /// Returns a page of ClusterQueues by name.
 ///
 /// # Errors
-/// The lists are not complete, the reader does not see the cluster, or the token is none of this list.
+/// If the lists are not complete, the reader does not see the cluster, or the token belongs to another list.
 pub fn cluster_queues(
     snapshot: &Snapshot,
     access: &Access,
@@ -277,7 +277,7 @@ pub fn cluster_queues(
 /// Returns a cohort.
 ///
 /// # Errors
-/// The lists are not complete, or there is none of this name that the reader may see.
+/// If the lists are not complete, or the reader may see no object of this name.
 pub fn cohort(snapshot: &Snapshot, access: &Access, name: &str) -> Result<CohortView, ModelError> {
     let views = for_cluster(snapshot, access)?;
     let (name, cohort) = snapshot.queues.cohorts.get_key_value(name).ok_or(ModelError::NotFound)?;
@@ -287,7 +287,7 @@ pub fn cohort(snapshot: &Snapshot, access: &Access, name: &str) -> Result<Cohort
 /// Returns a page of cohorts by name.
 ///
 /// # Errors
-/// The lists are not complete, the reader does not see the cluster, or the token is none of this list.
+/// If the lists are not complete, the reader does not see the cluster, or the token belongs to another list.
 pub fn cohorts(
     snapshot: &Snapshot,
     access: &Access,
@@ -301,7 +301,7 @@ pub fn cohorts(
 /// Returns a LocalQueue.
 ///
 /// # Errors
-/// The lists are not complete, or there is none of this key that the reader may see.
+/// If the lists are not complete, or the reader may see no object with this key.
 pub fn local_queue(
     snapshot: &Snapshot,
     access: &Access,
@@ -318,7 +318,7 @@ pub fn local_queue(
 /// Returns a page of LocalQueues of a namespace, or of all that the reader may see, by namespace and name.
 ///
 /// # Errors
-/// The lists are not complete, or the token is none of this list.
+/// If the lists are not complete, or the token belongs to another list.
 pub fn local_queues(
     snapshot: &Snapshot,
     access: &Access,

@@ -1,7 +1,7 @@
 //! Quota and usage of nodes of the quota tree, from the published view of the queues.
 //!
-//! Invariants: what a node could use is what the engine's tree says of it; for each cohort and flavor-resource, what its children
-//! borrow and what it lends itself is what its children and its own quota lend and what it borrows itself.
+//! Invariants: the headroom of a node is the one of the engine's tree; quota is conserved at each cohort, for each
+//! flavor-resource: *borrowed(children) + lent(cohort) = lent(children) + lent(own quota) + borrowed(cohort)*.
 
 use super::amounts::{amount_view, limit_view};
 use super::views::{AmountView, QuotaView, ShareView};
@@ -45,7 +45,7 @@ impl<'a> PublishedQuota<'a> {
         self.usages(node).and_then(|all| all.get(fr)).copied().unwrap_or_default()
     }
 
-    /// Returns what a node borrows.
+    /// Returns the amount that a node borrows.
     pub(super) fn borrowed(self, node: &NodeRef, fr: &FlavorResource) -> i128 {
         self.usage(node, fr).borrowed(self.parent(node).is_some()).to_i128()
     }
@@ -72,7 +72,7 @@ impl<'a> PublishedQuota<'a> {
         Some(path)
     }
 
-    /// Returns what a node could use, and the node whose limit binds; nothing below a cycle.
+    /// Returns the headroom of a node, and the node whose limit binds; zero below a cycle.
     pub(super) fn headroom(self, node: &NodeRef, fr: &FlavorResource) -> (PathHeadroom, NodeRef) {
         let Some(path) = self.path(node) else { return (PathHeadroom::default(), node.clone()) };
         let usages: Vec<NodeUsage> = path.iter().map(|node| self.usage(node, fr)).collect();
@@ -81,7 +81,7 @@ impl<'a> PublishedQuota<'a> {
         (headroom, binding)
     }
 
-    /// Returns what the limits of the nodes from this one to its root leave to it, the least first.
+    /// Returns what the limit of each node from this one to its root leaves, the least first.
     pub(super) fn limits(self, node: &NodeRef, fr: &FlavorResource) -> Vec<(NodeRef, i128)> {
         let Some(path) = self.path(node) else { return Vec::new() };
         let usages: Vec<NodeUsage> = path.iter().map(|node| self.usage(node, fr)).collect();
@@ -99,14 +99,14 @@ impl<'a> PublishedQuota<'a> {
         }
     }
 
-    /// Returns the flavors in which a ClusterQueue has a quota of a resource.
+    /// Returns the flavors with which a ClusterQueue has a quota of a resource.
     pub(super) fn flavors_of(self, queue: &NodeRef, resource: &str) -> Vec<FlavorResource> {
         let facts = self.facts.cluster_queues.get(queue.as_str());
         let order = facts.into_iter().flat_map(|facts| &facts.order);
         order.filter(|fr| *fr.resource == *resource).cloned().collect()
     }
 
-    /// Returns the most that a node may use, its own limit or what it has as a root; `None` for a node that is not known.
+    /// Returns the maximum usage of a node: its subtree quota, and its borrowing limit below a parent; `None` for an unknown node.
     pub(super) fn node_limit(self, node: &NodeRef, fr: &FlavorResource) -> Option<AmountView> {
         self.usages(node)?;
         let usage = self.usage(node, fr);
@@ -115,8 +115,8 @@ impl<'a> PublishedQuota<'a> {
         Some(limit_view(&self.facts.units, node, fr, limit))
     }
 
-    /// Returns the flavor-resources of a node: those of its spec in their order, then those that only its subtree or its usage
-    /// has.
+    /// Returns the flavor-resources of a node: first the ones of its spec, in their order, then the ones that occur only in its
+    /// subtree or its usage.
     fn flavor_resources(self, node: &NodeRef) -> Vec<FlavorResource> {
         let of_spec = match node {
             NodeRef::ClusterQueue(name) => self.facts.cluster_queues.get(name).map(|facts| &facts.order),
@@ -174,7 +174,7 @@ impl<'a> PublishedQuota<'a> {
         })
     }
 
-    /// Returns the resource whose borrowed part is the greatest of what the parent could lend.
+    /// Returns the resource that determines the share: the one with the greatest borrowed part of the parent's lendable quota.
     fn dominant_resource(self, node: &NodeRef) -> Option<String> {
         let path = self.path(node)?;
         let parent = path.get(1)?;
@@ -223,7 +223,7 @@ impl Children {
         self.0.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Calls `visit` with each ClusterQueue below a cohort. Ends also where parents form a cycle.
+    /// Calls `visit` with each ClusterQueue below a cohort. Terminates even if parents form a cycle.
     pub(super) fn each_leaf<'a>(&'a self, cohort: &str, mut visit: impl FnMut(&'a Arc<str>)) {
         let (mut open, mut seen) = (vec![cohort], BTreeSet::new());
         while let Some(name) = open.pop() {
@@ -238,7 +238,7 @@ impl Children {
     }
 }
 
-/// Nominal quota and usage of each cohort with its subtree, which limits between the two do not change.
+/// Nominal quota and usage of the subtree of each cohort, added up without limits between its nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sums(BTreeMap<(NodeRef, FlavorResource), (i128, i128)>);
 
@@ -262,19 +262,19 @@ impl Sums {
         sums
     }
 
-    /// Returns both of a cohort.
+    /// Returns nominal quota and usage of a cohort's subtree.
     pub(super) fn get(&self, node: &NodeRef, fr: &FlavorResource) -> (i128, i128) {
         self.0.get(&(node.clone(), fr.clone())).copied().unwrap_or_default()
     }
 }
 
-/// What each node lends of its unused quota.
+/// Amount of unused quota that each node lends.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lending(BTreeMap<(NodeRef, FlavorResource), i128>);
 
 impl Lending {
-    /// Computes it for all nodes: from the roots down, what the children of a cohort borrow and what the cohort lends itself, less
-    /// what it borrows, is divided among the children and its own quota in proportion to what they could lend.
+    /// Computes the lent amounts of all nodes, from the roots down. The amount *borrowed(children) + lent(cohort) −
+    /// borrowed(cohort)* is divided among the children and the cohort's own quota, in proportion to what they could lend.
     pub(super) fn of(quota: PublishedQuota<'_>, children: &Children) -> Self {
         let mut lending = Self::default();
         let is_root = |name: &&Arc<str>| quota.parent(&NodeRef::Cohort(Arc::clone(name))).is_none();
@@ -293,7 +293,7 @@ impl Lending {
         lending
     }
 
-    /// Divides what the children of a cohort lend.
+    /// Divides the lent amount of a cohort among its children and its own quota.
     fn divide(
         &mut self,
         quota: PublishedQuota<'_>,
@@ -303,7 +303,7 @@ impl Lending {
         let own = quota.usage(node, fr);
         let usages: Vec<NodeUsage> = children.iter().map(|child| quota.usage(child, fr)).collect();
         let borrowed: i128 = usages.iter().map(|usage| usage.borrowed(true).to_i128()).sum();
-        // What a root uses above its quota nothing lends to it, and none of its children.
+        // Usage of a root above its quota is borrowed from no node.
         let lent = (borrowed + self.lent(node, fr) - own.borrowed(true).to_i128()).max(0);
         let mut lenders: Vec<i128> = usages.iter().map(NodeUsage::unused_lendable).collect();
         lenders.push(own.limits.nominal.to_i128());
@@ -319,8 +319,8 @@ impl Lending {
     }
 }
 
-/// Divides a whole number in proportion to weights; the parts add up to it if the weights do not add up to 0. What rounding leaves
-/// goes to the largest remainders.
+/// Divides a whole number in proportion to weights. The parts add up to it unless the weights add up to 0; the remainder of
+/// rounding goes to the largest remainders.
 fn divided(whole: i128, weights: &[i128]) -> Vec<i128> {
     let sum: i128 = weights.iter().sum();
     let part = |weight: &i128| {
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(divided(7, &[]), []);
     }
 
-    /// Cohorts `c0` (the root) to `c2`, and ClusterQueues `q0` to `q4` below them, of one flavor-resource.
+    /// Members of a tree: cohorts `c0` (the root) to `c2`, and ClusterQueues `q0` to `q4` below them, of one flavor-resource.
     #[derive(Clone, Debug)]
     struct Member {
         parent: Option<usize>,
@@ -464,7 +464,7 @@ mod tests {
                 let borrowed: i128 = below.iter().map(|child| usage(child).borrowed(true).to_i128()).sum();
                 let lent: i128 = below.iter().map(|child| lending.lent(child, &fr())).sum();
                 let supply = lending.lent(&node, &fr()) + borrowed - usage(&node).borrowed(true).to_i128();
-                // The rest is lent of the quota of the cohort itself.
+                // The cohort's own quota lends the rest.
                 let own = supply - lent;
                 prop_assert!(0 <= own && own <= usage(&node).limits.nominal.to_i128(), "{own} of {supply}");
                 for child in below {

@@ -1,7 +1,7 @@
-//! Which quota would have to be released or raised for a pending Workload, with what is taken before it.
+//! Quota that would have to be released or raised for a pending Workload, after the workloads before it are served.
 //!
-//! Invariants: a quota that "would be enough" admits the Workload, those before it included; a reader that may not see sums reads only what
-//! the Workload itself lacks.
+//! Invariants: a quota that "would be enough" admits the Workload and the workloads before it; a reader that may not see sums
+//! gets only the amounts that the Workload itself lacks.
 
 use super::amounts::amount_view;
 use super::quota::Children;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Asked<'_> {
-    /// Says what must be released for it, and for those before it.
+    /// Describes the quota that must be released for the Workload and the ones before it.
     pub(super) fn wait(&self, explanation: &Explanation) -> Option<ChangeOption> {
         let need = explanation.needs.iter().find(|need| need.lacks() > 0)?;
         let (node, _) = self.quota().limits(&self.queue, &need.fr).into_iter().next()?;
@@ -44,7 +44,7 @@ impl Asked<'_> {
         Some(ChangeOption { kind: ChangeKind::Wait, possible: true, detail, numbers })
     }
 
-    /// `4 of it for the 2 ahead`.
+    /// Formats the part for the workloads before it: `4 of it for the 2 ahead`.
     fn for_those_ahead(&self, need: &QuotaNeed, amount: i128) -> String {
         let amount = amount_view(&self.quota().facts.units, &self.queue, &need.fr, amount);
         format!("{} of it for the {} ahead", amount.value, need.ahead_count)
@@ -66,7 +66,7 @@ impl Asked<'_> {
         used
     }
 
-    /// Says which limits would have to be raised: the one that binds, and its own nominal quota where others bind behind it.
+    /// Describes the limits that would have to be raised: the one that binds, and the own nominal quota if others bind behind it.
     pub(super) fn raise_quota(&self, explanation: &Explanation) -> Vec<ChangeOption> {
         let short: Vec<&QuotaNeed> = explanation.needs.iter().filter(|need| need.lacks() > 0).collect();
         if short.is_empty() || !self.rows.access.sees_sums() {
@@ -91,7 +91,7 @@ impl Asked<'_> {
         options
     }
 
-    /// Says which nominal quota of its own ClusterQueue would be enough, whatever binds above.
+    /// Describes the nominal quota of the own ClusterQueue that would be enough, whatever binds above.
     fn raise_own(&self, short: &[&QuotaNeed], explanation: &Explanation) -> Option<ChangeOption> {
         let units = &self.quota().facts.units;
         let first = *short.first()?;
@@ -114,7 +114,7 @@ impl Asked<'_> {
         Some(ChangeOption { kind: ChangeKind::Quota, possible: true, detail, numbers })
     }
 
-    /// The limit of a node with what it lacks: `a nominal quota of 10 of cpu in f at ClusterQueue q`.
+    /// Formats the limit of a node with the missing amount added: `a nominal quota of 10 of cpu in f at ClusterQueue q`.
     fn raised_limit(
         &self,
         node: &NodeRef,
@@ -130,7 +130,7 @@ impl Asked<'_> {
         (claim, numbers(new, amount(&self.queue, missing)))
     }
 
-    /// Which quota of its ClusterQueue is meant, if there are several: ` of cpu in f`.
+    /// Formats the quota that is meant, if the ClusterQueue has several: ` of cpu in f`.
     fn of_what(&self, fr: &FlavorResource) -> String {
         let facts = self.quota().facts.cluster_queues.get(self.queue.as_str());
         let is_one = facts.is_some_and(|facts| facts.order.len() == 1);
@@ -146,7 +146,7 @@ impl Asked<'_> {
         }
     }
 
-    /// What is taken before the Workload: `6 would be enough for it alone; the 2 ahead take 4 first: `.
+    /// Formats what is taken before the Workload: `6 would be enough for it alone; the 2 ahead take 4 first: `.
     fn taken_before(&self, node: &NodeRef, need: &QuotaNeed, available: i128) -> String {
         if need.ahead <= 0 && need.others <= 0 {
             return String::new();

@@ -1,6 +1,7 @@
 //! Workloads that have quota, or have finished, the newest first.
 //!
-//! Invariants: a page costs what it shows and what it passes over, at most `MAX_PASSED` workloads; any replica goes on after a row.
+//! Invariants: a page costs its rows and the rows that it passes over, at most `MAX_PASSED`; any replica can return the next
+//! page.
 
 use super::access::Access;
 use super::page::{ModelError, RowKey};
@@ -13,10 +14,10 @@ pub use crate::cache::state_index::RecentList;
 use crate::snapshot::Snapshot;
 use std::cmp::Reverse;
 
-/// Returns a page. A namespace, ClusterQueue and LocalQueue select as in every list; finished workloads need `status=finished`.
+/// Returns a page. Namespace, ClusterQueue and LocalQueue select as in every list; finished workloads need `status=finished`.
 ///
 /// # Errors
-/// The lists are not complete, or the token is none of this list.
+/// If the lists are not complete, or the token belongs to another list.
 pub fn recent_workloads(
     snapshot: &Snapshot,
     access: &Access,

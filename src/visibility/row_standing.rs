@@ -1,5 +1,5 @@
-//! What keeps a pending Workload, for its row: from the published order and what the core knows of its class, whatever its condition said
-//! before that order changed.
+//! The obstacle of a pending Workload, for its row: from the published order and the core's verdict on its class. It replaces the
+//! condition where that is older than the order.
 
 use super::amounts::{amount_view, limit_view};
 use super::selector::keeps_out;
@@ -13,7 +13,7 @@ use crate::scheduler::{Obstacle, ObstacleReader};
 use std::sync::Arc;
 
 impl<'a> Rows<'a> {
-    /// Returns the obstacle of a Workload, as far as its class and the order decide it.
+    /// Returns the obstacle of a Workload, as far as its class and the order determine it.
     pub(super) fn obstacle(
         self,
         record: &WorkloadRecord,
@@ -30,8 +30,8 @@ impl<'a> Rows<'a> {
         if is_evaluated { known().unwrap_or_default() } else { Obstacle::None }
     }
 
-    /// Returns the reason of a Workload's state as it is now, and whether it is pending and not admitted even if all that holds quota
-    /// ends.
+    /// Returns the present reason of a Workload's state, and whether the Workload is stuck: pending, and not admitted even if all
+    /// reserving workloads end.
     pub(super) fn standing_in<'r>(
         self,
         record: &'r WorkloadRecord,
@@ -52,7 +52,7 @@ impl<'a> Rows<'a> {
         (reason, is_kept_out || obstacle.stays())
     }
 
-    /// Returns what a row says of an obstacle; `None` if its message says it.
+    /// Returns the blocker of a row for an obstacle; `None` if the message of the row already has it.
     pub(super) fn obstacle_blocker(self, obstacle: &Obstacle, queue: &NodeRef) -> Option<BlockerView> {
         let text = || {
             let text = obstacle.sentence(queue.as_str(), &self.reader(queue));
@@ -84,7 +84,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Returns the reader of sentences about the obstacles of a queue.
+    /// Returns a reader of sentences about the obstacles of a queue.
     pub(super) const fn reader<'q>(self, queue: &'q NodeRef) -> RowsReader<'a, 'q> {
         RowsReader { rows: self, queue }
     }
@@ -96,7 +96,7 @@ impl<'a> Rows<'a> {
         let amount = |amount: i128| concerns_quota.then(|| amount_view(units, queue, &fr, amount));
         let headroom = self.quota.headroom(queue, &fr).0;
         let never = blocker.kind == BlockerKind::NeverFits;
-        // What is used beyond the limits must be released, too.
+        // Usage beyond the limits must be released as well.
         let available = if never { headroom.potential } else { headroom.available };
         let limit = blocker.node.is_some() && concerns_quota && self.access.sees_sums();
         let requested = blocker.requested.to_i128();
@@ -122,7 +122,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// A reader with the rights of rows.
+/// A reader of sentences with the access of the rows.
 pub(super) struct RowsReader<'a, 'q> {
     rows: Rows<'a>,
     queue: &'q NodeRef,

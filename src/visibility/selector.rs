@@ -1,6 +1,6 @@
 //! Field selectors of lists of workloads.
 //!
-//! Invariant: a field or value that is not known is an error that names it, never a selector that selects nothing.
+//! Invariant: an unknown field or value is an error that names it, never a selector that selects nothing.
 
 use super::views::WorkloadState;
 use crate::api::reason::PendingReason;
@@ -8,24 +8,24 @@ use crate::api::{names, selector};
 use crate::cache::records::WorkloadRecord;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-/// The fields.
+/// The fields, for messages.
 const FIELDS: &str =
     "clusterQueue, localQueue, status, reason, priority, job, metadata.name, metadata.namespace";
-/// Reasons of verdicts that stay until quota, nodes, flavors or the Workload change.
+/// Reasons that stay until quota, nodes, flavors or the Workload change.
 const NEVER: [PendingReason; 3] =
     [PendingReason::ExceedsMaxQuota, PendingReason::NoMatchingFlavor, PendingReason::TopologyPlacementFailed];
 
-/// Whether a pending Workload with this reason needs a change of something.
+/// Returns whether a pending Workload with this reason stays pending until something is changed.
 pub fn needs_change(reason: &str) -> bool {
     keeps_out(reason) || NEVER.iter().any(|never| never.as_str() == reason)
 }
 
-/// Whether a pending Workload with this reason is kept out by the state of an object.
+/// Returns whether the state of an object keeps a pending Workload with this reason out of its queue.
 pub fn keeps_out(reason: &str) -> bool {
     PendingReason::ALL.iter().any(|known| known.keeps_out() && known.as_str() == reason)
 }
 
-/// Whether lists of pending Workloads can be selected by this reason: that of `QuotaReserved=False`.
+/// Returns whether this reason, of `QuotaReserved=False`, can select pending Workloads.
 pub fn is_pending_reason(reason: &str) -> bool {
     PendingReason::ALL.iter().any(|known| known.as_str() == reason)
 }
@@ -34,9 +34,9 @@ pub fn is_pending_reason(reason: &str) -> bool {
 enum Field {
     ClusterQueue(String),
     LocalQueue(String),
-    /// Any of these.
+    /// One of these states.
     Status(Vec<WorkloadState>),
-    /// Any of these.
+    /// One of these reasons.
     Reason(Vec<ReasonOf>),
     Priority(i64),
     Job {
@@ -47,14 +47,14 @@ enum Field {
     Namespace(String),
 }
 
-/// Which reason a pending Workload has.
+/// Reason of a pending Workload in a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReasonOf {
-    /// This one, as the row has it: that of the condition, unless the state says another one now.
+    /// This reason, as in the row: from the condition, unless the state has another one now.
     This(&'static str),
-    /// Any, and it is not admitted even if all that holds quota ends.
+    /// Any reason, and the Workload is not admitted even if all reserving workloads end.
     Stuck,
-    /// Any, and time may end its wait.
+    /// Any reason, and the wait may end without a change.
     Waiting,
 }
 
@@ -74,15 +74,15 @@ struct Requirement {
     negated: bool,
 }
 
-/// Which workloads a list has. Without a requirement on the status, those that have not finished.
+/// Selects workloads. Without a requirement on the status, finished workloads are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadSelector {
     requirements: Vec<Requirement>,
-    /// Labels that all have.
+    /// Required labels.
     labels: Option<LabelSelector>,
 }
 
-/// Fields of a Workload that requirements read.
+/// The fields of a Workload that requirements read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SelectedFields<'a> {
     pub(super) namespace: &'a str,
@@ -91,7 +91,7 @@ pub(super) struct SelectedFields<'a> {
     pub(super) local_queue: &'a str,
     pub(super) state: WorkloadState,
     pub(super) reason: &'a str,
-    /// Whether it is not admitted even if all that holds quota ends; like the reason of now only known if `reads_standing`.
+    /// Whether the Workload is stuck. Like the present reason, it is only known if `reads_standing`.
     pub(super) is_stuck: bool,
     pub(super) priority: i64,
     /// Kind and name of the job.
@@ -99,29 +99,29 @@ pub(super) struct SelectedFields<'a> {
 }
 
 impl WorkloadSelector {
-    /// Reads a field selector: `field=value`, `field==value` or `field!=value`, with commas between them. Several values of a field
-    /// have `|` between them. `status` takes states in any case, or `all`; `reason` takes reasons, `waiting` or `stuck`; `job` takes
-    /// `KIND/NAME`.
+    /// Parses a field selector: `field=value`, `field==value` or `field!=value`, separated by commas. Several values of a field
+    /// are separated by `|`. `status` takes states in any case, or `all`; `reason` takes reasons, `waiting` or `stuck`; `job`
+    /// takes `KIND/NAME`.
     ///
     /// # Errors
-    /// A field or value is not known; the text names it.
+    /// If a field or value is not known; the text names it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let requirements = parts.map(requirement).collect::<Result<_, _>>()?;
         Ok(Self { requirements, labels: None })
     }
 
-    /// Adds a label selector, as `kubectl` takes it.
+    /// Adds a label selector, in the syntax of `kubectl`.
     ///
     /// # Errors
-    /// A part is no requirement; the text names it.
+    /// If a part is not a requirement; the text names it.
     pub fn with_labels(self, text: &str) -> Result<Self, String> {
         let parsed = selector::parse(text).map_err(|error| format!("labelSelector: {error}"))?;
         let labels = Some(parsed).filter(|labels| *labels != LabelSelector::default());
         Ok(Self { labels, ..self })
     }
 
-    /// Whether the labels of a Workload match.
+    /// Returns whether the labels of a Workload match.
     pub(super) fn matches_labels(&self, record: &WorkloadRecord) -> bool {
         let Some(labels) = &self.labels else { return true };
         if selector::keys(labels).contains(names::JOB_UID_LABEL) {
@@ -137,7 +137,7 @@ impl WorkloadSelector {
         unfinished && self.requirements.iter().all(|requirement| requirement.matches(fields))
     }
 
-    /// Fields of requirements that are not negated.
+    /// Returns the fields of requirements that are not negated.
     fn required(&self) -> impl Iterator<Item = &Field> {
         self.requirements
             .iter()
@@ -145,29 +145,29 @@ impl WorkloadSelector {
             .map(|requirement| &requirement.field)
     }
 
-    /// The ClusterQueue that all have.
+    /// Returns the ClusterQueue of all selected Workloads, if the selector names one.
     pub(super) fn cluster_queue(&self) -> Option<&str> {
         self.required()
             .find_map(|field| if let Field::ClusterQueue(name) = field { Some(&**name) } else { None })
     }
 
-    /// The LocalQueue that all have.
+    /// Returns the LocalQueue of all selected Workloads, if the selector names one.
     pub(super) fn local_queue(&self) -> Option<&str> {
         self.required()
             .find_map(|field| if let Field::LocalQueue(name) = field { Some(&**name) } else { None })
     }
 
-    /// Whether it asks why workloads are pending, or whether they are stuck.
+    /// Returns whether it selects by the reason of pending workloads, or by whether they are stuck.
     pub(super) fn reads_standing(&self) -> bool {
         self.requirements.iter().any(|requirement| matches!(requirement.field, Field::Reason(_)))
     }
 
-    /// Whether only pending workloads match.
+    /// Returns whether it selects pending workloads only.
     pub(super) fn only_pending(&self) -> bool {
         self.required().any(|field| *field == Field::Status(vec![WorkloadState::Pending]))
     }
 
-    /// Returns kind and name of the job whose workloads it selects, if it is of one.
+    /// Returns kind and name of the job whose workloads it selects, if it names one.
     pub fn job(&self) -> Option<(&str, &str)> {
         self.requirements.iter().find_map(|requirement| match &requirement.field {
             Field::Job { kind, name } if !requirement.negated => Some((kind.as_str(), name.as_str())),
@@ -175,7 +175,7 @@ impl WorkloadSelector {
         })
     }
 
-    /// Whether it selects by nothing but queue and status.
+    /// Returns whether it selects by queue and status only.
     pub(super) fn is_by_queue(&self) -> bool {
         self.labels.is_none()
             && self.requirements.iter().all(|requirement| {

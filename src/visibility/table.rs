@@ -1,4 +1,4 @@
-//! Tables as clients such as `kubectl get` ask for them: columns, and a row for each object.
+//! Tables for clients such as `kubectl get`: columns, and a row for each object.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 /// A column.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Heading.
+    /// Heading of the column.
     pub name: &'static str,
-    /// Type of its cells, as in OpenAPI, or `date`.
+    /// Type of the cells, as in OpenAPI, or `date`.
     pub kind: &'static str,
-    /// Format; empty for none.
+    /// Format of the cells; empty for none.
     pub format: &'static str,
-    /// Description.
+    /// Description for users.
     pub description: &'static str,
     /// Whether it is shown only in wide tables.
     pub wide: bool,
 }
 
-/// What a row of a table has of its object.
+/// Part of its object that a row of a table contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     /// Nothing.
@@ -26,15 +26,15 @@ pub enum IncludeObject {
     /// The metadata.
     #[default]
     Metadata,
-    /// All of it.
+    /// The whole object.
     Object,
 }
 
 impl IncludeObject {
-    /// Reads the option `includeObject`.
+    /// Parses the option `includeObject`.
     ///
     /// # Errors
-    /// The value is none of the three.
+    /// If the value is none of the three.
     pub fn parse(text: Option<&str>) -> Result<Self, String> {
         match text.unwrap_or_default() {
             "" | "Metadata" => Ok(Self::Metadata),
@@ -50,10 +50,10 @@ pub trait TableRow: serde::Serialize {
     /// The columns.
     const COLUMNS: &'static [Column];
 
-    /// The cells, one for each column. Ages are those at `now`.
+    /// Returns the cells, one for each column. Ages are computed at `now`.
     fn cells(&self, now: Timestamp) -> Vec<Value>;
 
-    /// The metadata of the object.
+    /// Returns the metadata of the object.
     fn metadata(&self) -> Value;
 
     /// Returns the row.

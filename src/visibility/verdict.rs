@@ -1,8 +1,8 @@
-//! Why a Workload is where it is, and what would change that: the answer of the engine, with names and amounts that the reader may
-//! see.
+//! Why a Workload is in its state, and what would change that: the explanation of the engine, with names and amounts that the
+//! reader may see.
 //!
-//! Invariants: a line is there only if the engine can show it; other tenants' workloads are numbers; without the engine's answer the
-//! verdict is that of the condition.
+//! Invariants: there is a line only if the engine can show it; workloads of other tenants appear as numbers only; without the
+//! engine's explanation the verdict follows the condition.
 
 use super::amounts::{amount_view, limit_view};
 use super::before::comparison;
@@ -26,15 +26,15 @@ use crate::snapshot::Snapshot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most workloads of which the names are shown as ahead.
+/// Maximum number of workloads ahead that are named.
 const MAX_AHEAD: usize = 3;
-/// Workloads at the front of a queue that are looked at for these.
-const LOOKED_AT: usize = 100;
+/// Number of workloads at the front of a queue that are examined for these names.
+const MAX_EXAMINED: usize = 100;
 
 /// Returns the verdict on a Workload, with the engine's answer if it is pending and the engine could be asked.
 ///
 /// # Errors
-/// The lists are not complete, there is no Workload of this name that the reader may see, or none to compare with.
+/// If the lists are not complete, the reader may see no Workload of this name, or none to compare with.
 pub fn verdict(
     snapshot: &Snapshot,
     question: &VerdictQuestion,
@@ -76,7 +76,7 @@ pub fn verdict(
             Some(explanation) if explanation.pods.is_none() => {
                 asked.explain(explanation, &mut verdict);
             }
-            // What the condition says is of its own queue.
+            // The condition is about the Workload's own queue.
             _ if is_elsewhere => {}
             _ => {
                 let obstacle = rows.obstacle(record, &cluster_queue, row.state);
@@ -106,7 +106,7 @@ pub fn verdict(
     Ok(verdict)
 }
 
-/// A pending Workload that is asked about.
+/// A pending Workload, with the input of its verdict.
 pub(super) struct Asked<'a> {
     pub(super) rows: Rows<'a>,
     pub(super) record: &'a WorkloadRecord,
@@ -118,7 +118,7 @@ impl Asked<'_> {
         self.rows.quota
     }
 
-    /// Adds what the engine says.
+    /// Adds the explanation of the engine.
     fn explain(&self, explanation: &Explanation, verdict: &mut Verdict) {
         let blockers = &explanation.blockers;
         verdict.never_fits = matches!(explanation.obstacle, Obstacle::NeverFits(_));
@@ -150,7 +150,7 @@ impl Asked<'_> {
         verdict.options.extend(blockers.iter().find_map(|blocker| self.topology(blocker)));
     }
 
-    /// Returns the obstacle as a sentence without its full stop; empty where the blockers and their amounts say it.
+    /// Returns the obstacle as a sentence without its full stop; empty if the blockers and their amounts already show it.
     fn obstacle(&self, obstacle: &Obstacle) -> String {
         match obstacle {
             Obstacle::Object(_) => String::new(),
@@ -163,7 +163,7 @@ impl Asked<'_> {
         self.rows.blocker_view(blocker, &self.queue)
     }
 
-    /// Returns the other resources of flavors with quota blockers, of which there is enough.
+    /// Returns the other resources of flavors with quota blockers: resources of which there is enough.
     fn fits(&self, blockers: &[Blocker]) -> Vec<BlockerView> {
         let mut rows = Vec::new();
         for blocker in blockers.iter().filter(|blocker| blocker.kind == BlockerKind::InUse) {
@@ -210,7 +210,7 @@ impl Asked<'_> {
     fn ahead(&self, row: &WorkloadView) -> Option<Ahead> {
         let position = row.position?;
         let count = position.cluster_queue.saturating_sub(1);
-        let looked_at = usize::try_from(count).unwrap_or(usize::MAX).min(LOOKED_AT);
+        let looked_at = usize::try_from(count).unwrap_or(usize::MAX).min(MAX_EXAMINED);
         let snapshot = self.rows.snapshot;
         let (mut first, mut hidden) = (Vec::new(), 0_u64);
         for before in snapshot.pending.from_position(self.queue.as_str(), 0).take(looked_at) {
@@ -230,7 +230,7 @@ impl Asked<'_> {
         Some(Ahead { count, first, hidden })
     }
 
-    /// Says what it preempts, if it may and that is enough.
+    /// Describes the preemption of victims, if there are any.
     fn victims(&self, victims: &[ObjectKey]) -> Option<ChangeOption> {
         let count = u64::try_from(victims.len()).ok().filter(|count| *count > 0)?;
         let seen = victims.iter().filter(|key| self.rows.access.sees(&key.namespace));
@@ -265,7 +265,8 @@ impl Asked<'_> {
         let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
         let used = chances.usage.get(&fr).map_or(0, |amount| amount.to_i128());
         let missing = blocker.requested.to_i128() - self.quota().headroom(&self.queue, &fr).0.available;
-        // Limits that candidates do not count in, their number, or the nodes are what then is in the way.
+        // If their quota is enough, the limits outside the candidates, the number of candidates, or the nodes prevent the
+        // preemption.
         let outcome = if used < missing { "not enough" } else { "no choice of them makes it fit" };
         let refused =
             (used >= missing && own == 0).then(|| self.reclaim_refused(&fr, blocker.requested.to_i128()));
@@ -288,14 +289,14 @@ impl Asked<'_> {
         option(detail, numbers)
     }
 
-    /// Says what is on nodes that have no room; the blocker itself says that there is none.
+    /// Describes the Workloads on nodes without free capacity; the blocker itself reports that there is none.
     fn topology(&self, blocker: &Blocker) -> Option<ChangeOption> {
         let BlockerKind::NodesInUse(_) = &blocker.kind else { return None };
         let detail = self.occupants(&blocker.flavor)?;
         Some(ChangeOption { kind: ChangeKind::Topology, possible: false, detail, numbers: BTreeMap::new() })
     }
 
-    /// Says that its ClusterQueue takes back nothing for it, because it would use more than its nominal quota.
+    /// Returns why the ClusterQueue does not reclaim quota for the Workload: with it, the usage would exceed its nominal quota.
     fn reclaim_refused(&self, fr: &FlavorResource, requested: i128) -> Option<String> {
         let (facts, queue) = (self.quota().facts, self.queue.as_str());
         let policy = &facts.cluster_queues.get(queue)?.preemption;
@@ -325,7 +326,8 @@ impl Asked<'_> {
         Some(ChangeOption { kind: ChangeKind::Smaller, possible: true, detail, numbers })
     }
 
-    /// Says what another flavor has, that does not match the pods: of the resource that it lacks, if it lacks one.
+    /// Describes the quota of a flavor that does not match the pods, for a resource that blocks them in another flavor: the first
+    /// resource of which it has too little, or else the first one.
     fn other_flavor(&self, blocker: &Blocker, all: &[Blocker]) -> Option<ChangeOption> {
         let BlockerKind::Mismatch(text) = &blocker.kind else { return None };
         if blocker.flavor.is_empty() {
@@ -359,7 +361,7 @@ impl Asked<'_> {
     }
 }
 
-/// Returns what keeps the pods of an admitted workload from running.
+/// Returns the blocker that keeps the pods of an admitted workload from running.
 fn blocked_pods(blocked: &PodsExplanation) -> BlockerView {
     let kind = if blocked.is_gated { BlockerKindView::PodGate } else { BlockerKindView::Unschedulable };
     BlockerView { kind, text: blocked.text.clone(), ..BlockerView::default() }

@@ -1,6 +1,6 @@
-//! What a Workload has and what happened to it, from its object.
+//! The admission and the events of a Workload, from its object.
 //!
-//! Invariant: messages of conditions are not repeated, because they may have names of other tenants.
+//! Invariant: messages of conditions are not repeated, because they may contain names of other tenants.
 
 use super::amounts::amount_view;
 use super::preemptors::preemptible_by;
@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most domains of a pod set that are told.
+/// Maximum number of domains of a pod set in a view.
 const MAX_DOMAINS: usize = 500;
 
 /// Returns the states of the admission checks.
@@ -32,9 +32,9 @@ pub(super) fn checks(record: &WorkloadRecord) -> Vec<CheckView> {
     record.status.admission_checks.iter().map(view).collect()
 }
 
-/// Returns what happened to a Workload, as its conditions say: without the names in messages, which may be those of others.
+/// Returns the events of a Workload that its conditions show, without their messages, which may contain names of other tenants.
 pub(super) fn history(record: &WorkloadRecord) -> Vec<HistoryEntry> {
-    let told = [
+    let shown = [
         ConditionType::QuotaReserved,
         ConditionType::Admitted,
         ConditionType::Evicted,
@@ -43,7 +43,7 @@ pub(super) fn history(record: &WorkloadRecord) -> Vec<HistoryEntry> {
         ConditionType::Finished,
     ];
     let happened = |condition: &&Condition| {
-        condition.status == "True" && told.iter().any(|kind| kind.as_str() == condition.type_)
+        condition.status == "True" && shown.iter().any(|kind| kind.as_str() == condition.type_)
     };
     let entry = |condition: &Condition| HistoryEntry {
         time: condition.last_transition_time.0,
@@ -58,7 +58,7 @@ pub(super) fn history(record: &WorkloadRecord) -> Vec<HistoryEntry> {
     entries
 }
 
-/// Returns what a condition says of a preemption: the ClusterQueue of the preemptor, which its path ends in.
+/// Returns the text about a preemption: the ClusterQueue of the preemptor, which is the last part of its path in the message.
 fn text_of(condition: &Condition) -> String {
     if condition.type_ != ConditionType::Preempted.as_str() {
         return String::new();
@@ -69,14 +69,14 @@ fn text_of(condition: &Condition) -> String {
     queue.map(|name| format!("preempted by a workload of ClusterQueue {name}")).unwrap_or_default()
 }
 
-/// Returns where the pods of a pod set are placed.
+/// Returns the number of pods of a pod set by domain.
 fn domains(set: &PodSetAssignment) -> BTreeMap<String, u64> {
     let placement = placement_of(set);
     let domains = placement.iter().flat_map(|placement| &placement.domains).take(MAX_DOMAINS);
     domains.map(|(values, pods)| (values.join("/"), u64::try_from(*pods).unwrap_or(0))).collect()
 }
 
-/// Returns what a pod set has, the resource first that is the scarcest for the whole Workload.
+/// Returns the resources of a pod set, the scarcest for the whole Workload first.
 fn resources_of(rows: Rows<'_>, queue: &NodeRef, set: &PodSetAssignment, row: &WorkloadView) -> Vec<Need> {
     let of_set = row.needs.iter().filter_map(|need| {
         let quantity = set.resource_usage.get(&need.resource)?;
@@ -88,7 +88,7 @@ fn resources_of(rows: Rows<'_>, queue: &NodeRef, set: &PodSetAssignment, row: &W
     of_set.collect()
 }
 
-/// Returns what a Workload with quota has.
+/// Returns the admission of a Workload with quota.
 pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadView) -> AdmissionView {
     let admitted = conditions::true_since(&record.status, ConditionType::Admitted);
     let past = record.status.accumulated_past_execution_time_seconds.unwrap_or(0);
@@ -115,7 +115,7 @@ pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadV
             .zip(left)
             .and_then(|(at, left)| at.checked_add(SignedDuration::from_secs(left)).ok()),
         borrows: borrows && rows.access.sees_sums(),
-        // One that is deactivated is evicted already.
+        // A deactivated Workload is evicted already.
         preemptible_by: if record.active {
             preemptible_by(rows, row.priority, (&name, &used))
         } else {

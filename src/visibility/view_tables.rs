@@ -1,6 +1,6 @@
 //! Tables of views, as `kubectl get` shows them.
 //!
-//! Invariant: the columns are those of the command line; what is not known is an empty cell.
+//! Invariant: the columns agree with the command line; an unknown value is an empty cell.
 
 use super::age::age;
 use super::table::{Column, TableRow};
@@ -31,7 +31,7 @@ fn need(need: Option<&Need>) -> String {
     need.map(|need| format!("{} {}", need.amount.value, word(&need.resource))).unwrap_or_default()
 }
 
-/// Formats what is missing: `56 nvidia.com/gpu missing at ClusterQueue nlp`.
+/// Formats the missing amount: `56 nvidia.com/gpu missing at ClusterQueue nlp`.
 pub fn blocked_by(blocker: &BlockerView) -> String {
     let node = blocker.node.replace('/', " ");
     match &blocker.missing {
@@ -107,7 +107,7 @@ fn fullest(quota: &[QuotaView]) -> Option<&QuotaView> {
     quota.iter().rev().max_by(|a, b| part(a).unwrap_or(-1.0).total_cmp(&part(b).unwrap_or(-1.0)))
 }
 
-/// Formats usage and quota of the fullest flavor-resource, and what of it is borrowed.
+/// Formats usage and quota of the fullest flavor-resource, and the borrowed part.
 fn quota_cells(quota: &[QuotaView]) -> [Value; 3] {
     let Some(view) = fullest(quota) else { return [json!(""), json!(""), json!("")] };
     let borrowed = match &view.borrowing_limit {
@@ -324,7 +324,7 @@ mod tests {
         });
     }
 
-    /// k9s shows nothing under a name that no column has.
+    /// k9s shows nothing for a name that is not a column.
     #[test]
     fn columns_for_k9s_exist() {
         let views: Value = serde_saphyr::from_str(include_str!("../../k9s/views.yaml")).unwrap();

@@ -1,6 +1,6 @@
 //! A Workload as a row, from its object and the published state.
 //!
-//! Invariant: a row is the same on every replica that has seen the same objects.
+//! Invariant: a row is the same on every replica that has received the same objects.
 
 use super::access::Access;
 use super::amounts::{amount_view, plain_amount_view};
@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What rows are made from.
+/// The input of rows.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
     pub(super) snapshot: &'a Snapshot,
@@ -32,7 +32,7 @@ pub(super) struct Rows<'a> {
     pub(super) quota: PublishedQuota<'a>,
 }
 
-/// Returns how far a Workload is.
+/// Returns the state of a Workload.
 pub(super) fn state_of(record: &WorkloadRecord) -> WorkloadState {
     let is_true = |kind| conditions::is_true(&record.status, kind);
     if is_true(ConditionType::Finished) {
@@ -48,7 +48,7 @@ pub(super) fn state_of(record: &WorkloadRecord) -> WorkloadState {
     }
 }
 
-/// The condition that says why a Workload is in its state.
+/// Returns the condition that explains the state of a Workload.
 const fn condition_of(state: WorkloadState) -> ConditionType {
     match state {
         WorkloadState::Pending | WorkloadState::QuotaReserved => ConditionType::QuotaReserved,
@@ -115,7 +115,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Returns the order of a Workload in its queue.
+    /// Returns the order key of a Workload in its queue.
     pub(super) fn order_of(self, record: &WorkloadRecord, cluster_queue: &Arc<str>) -> Option<Workload> {
         Some(Workload {
             key: record.meta.key.clone(),
@@ -142,7 +142,7 @@ impl<'a> Rows<'a> {
         })
     }
 
-    /// Returns the position that a Workload would have in a LocalQueue of its namespace, with a priority.
+    /// Returns the position that a Workload would have in a LocalQueue of its namespace with a priority.
     pub(super) fn position_in(
         self,
         record: &WorkloadRecord,
@@ -159,7 +159,7 @@ impl<'a> Rows<'a> {
         };
         let key = ObjectKey { namespace: Arc::clone(&own.key.namespace), name: Arc::clone(local_queue) };
         let now = pending.position(&own);
-        // Where it stands now, it makes room for itself.
+        // In its present place it is before itself.
         let same_queue = now.filter(|_| own.cluster_queue == there.cluster_queue);
         let same_local = same_queue.filter(|_| own.local_queue == there.local_queue);
         let place = |up_to: usize, own: Option<usize>| {
@@ -185,7 +185,7 @@ impl<'a> Rows<'a> {
         let message = condition.map_or("", |condition| condition.message.as_str());
         let obstacle = self.obstacle(record, &cluster_queue, state);
         let (reason, stuck) = Self::said_of(&obstacle, record, state);
-        // The condition may still say what was in the way before an object kept the workload out.
+        // The condition may still have the blocker from before an object kept the workload out.
         let said = match &obstacle {
             Obstacle::Object(verdict) if reason != reason_of(record, state) => Some(verdict.to_string()),
             _ => None,
@@ -228,7 +228,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Returns a message without the name of a workload of another namespace, which one about the head of a StrictFIFO queue has.
+    /// Returns a message without the name of a workload of another namespace. The message about the head of a StrictFIFO queue
+    /// has one.
     fn visible_text(self, message: &str) -> String {
         let Some((before, rest)) = message.split_once("behind ") else { return message.to_owned() };
         let Some((key, after)) = rest.split_once(" in the StrictFIFO ") else { return message.to_owned() };
@@ -246,12 +247,12 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Returns what a Workload asks for, or has; the resource with the largest part of its limit first.
+    /// Returns the requests of a Workload, or its granted amounts; the resource with the largest part of its limit first.
     pub(super) fn needs(self, record: &WorkloadRecord, cluster_queue: &Arc<str>) -> Vec<Need> {
         self.needs_by_part(record, cluster_queue).into_iter().map(|(_, need)| need).collect()
     }
 
-    /// Returns the largest part of a limit that a Workload asks for, or has, and the amount.
+    /// Returns the largest part of a limit that a Workload requests or has, and the amount.
     pub(super) fn largest_part(self, record: &WorkloadRecord, cluster_queue: &Arc<str>) -> (f64, f64) {
         let needs = self.needs_by_part(record, cluster_queue);
         let amount = |need: &Need| need.amount.number.as_ref().and_then(serde_json::Number::as_f64);
@@ -291,7 +292,7 @@ impl<'a> Rows<'a> {
         needs
     }
 
-    /// Returns what the pods of a pending Workload ask for.
+    /// Returns the requests of the pods of a pending Workload.
     pub(super) fn needs_of(record: &WorkloadRecord) -> BTreeMap<Arc<str>, i128> {
         total_requests(record)
     }
@@ -301,13 +302,13 @@ impl<'a> Rows<'a> {
         facts.order.iter().find(|fr| *fr.resource == *resource).cloned()
     }
 
-    /// Part of the most that a ClusterQueue can have of a flavor-resource.
+    /// Returns an amount as a part of the maximum that a ClusterQueue can have of a flavor-resource.
     fn part_of_limit(self, node: &NodeRef, fr: &FlavorResource, amount: i128) -> f64 {
         let limit = self.quota.headroom(node, fr).0.potential;
         if limit > 0 { to_f64(amount) / to_f64(limit) } else { f64::MAX }
     }
 
-    /// Returns the first blocker that a message names, with the amounts of now.
+    /// Returns the first blocker in a message, with the present amounts.
     fn first_blocker(self, message: &str, cluster_queue: &Arc<str>) -> Option<BlockerView> {
         match blocker_text::first_blocker(message)? {
             BlockerText::Undeclared { resource } => Some(BlockerView {
@@ -343,7 +344,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Returns what the pods of a Workload ask for together.
+/// Returns the requests of all pods of a Workload together.
 fn total_requests(record: &WorkloadRecord) -> BTreeMap<Arc<str>, i128> {
     let mut total: BTreeMap<Arc<str>, i128> = BTreeMap::new();
     for set in record.effective_requests.pod_sets.iter().flat_map(|sets| sets.iter()) {

@@ -1,7 +1,7 @@
-//! Workloads as rows: one of them, and pages by name or in the order of a queue.
+//! Workloads as rows: a single one, and pages by name or in the order of a queue.
 //!
-//! Invariants: a page costs what it shows, or what it passes over, at most `MAX_PASSED` workloads; a page that ends early says how to
-//! go on.
+//! Invariants: a page costs its rows, or the rows that it passes over, at most `MAX_PASSED`; a page that ends early has a token
+//! to continue.
 
 use super::access::Access;
 use super::page::{ModelError, PageQuery, QueuedKey, RowKey, token};
@@ -14,27 +14,27 @@ use crate::queue::{PendingOrder, PendingPosition, Workload};
 use crate::snapshot::Snapshot;
 use std::sync::Arc;
 
-/// Most workloads that a page passes over.
+/// Maximum number of workloads that a page passes over.
 pub(super) const MAX_PASSED: usize = 20_000;
 
-/// Which workloads are asked for.
+/// A query for workloads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadQuery {
-    /// Their namespace; `None` for all.
+    /// Namespace of the workloads; `None` for all.
     pub namespace: Option<String>,
-    /// Which of them.
+    /// Selects the workloads.
     pub selector: WorkloadSelector,
-    /// Which rows.
+    /// The page that is asked for.
     pub page: PageQuery,
 }
 
-/// Rows of a page, and how to go on.
+/// Rows of a page, and the metadata with the token of the next one.
 pub type Rowset<T> = (Vec<T>, ListMetadata);
 
 /// Returns a Workload as a row.
 ///
 /// # Errors
-/// The lists are not complete, or there is no Workload of this key that the reader may see.
+/// If the lists are not complete, or the reader may see no Workload of this key.
 pub fn workload(snapshot: &Snapshot, access: &Access, key: &ObjectKey) -> Result<WorkloadView, ModelError> {
     if !snapshot.synced {
         return Err(ModelError::NotSynced);
@@ -43,10 +43,11 @@ pub fn workload(snapshot: &Snapshot, access: &Access, key: &ObjectKey) -> Result
     visible.map(|record| Rows::of(snapshot, access).row(record)).ok_or(ModelError::NotFound)
 }
 
-/// Returns a page of workloads: in the order of the queue if they are the pending ones of one, otherwise by namespace and name.
+/// Returns a page of workloads: in the order of the queue for the pending workloads of one queue, otherwise by namespace and
+/// name.
 ///
 /// # Errors
-/// The lists are not complete, or the token is none of this list.
+/// If the lists are not complete, or the token belongs to another list.
 pub fn workloads(
     snapshot: &Snapshot,
     access: &Access,
@@ -65,12 +66,12 @@ pub fn workloads(
     }
 }
 
-/// Returns the workloads with quota of a ClusterQueue that have most: by the largest part of a limit. Those of namespaces that the
-/// reader does not see are left out.
+/// Returns the reserving workloads of a ClusterQueue with the largest part of a limit, at most `most`. Workloads of namespaces
+/// that the reader does not see are left out.
 pub fn largest(snapshot: &Snapshot, access: &Access, cluster_queue: &str, most: usize) -> Vec<WorkloadView> {
     let rows = Rows::of(snapshot, access);
     let queue: Arc<str> = Arc::from(cluster_queue);
-    // The largest of each resource have the largest part of any.
+    // The largest workloads by each resource include the largest by any.
     let keys = snapshot.workloads.largest(cluster_queue, most);
     let records = keys.into_iter().filter(|key| access.sees(&key.namespace));
     let records = records.filter_map(|key| snapshot.workloads.get(key));
@@ -95,8 +96,9 @@ impl<'a> WorkloadPage<'a> {
         selector.matches(&fields) && selector.matches_labels(record)
     }
 
-    /// Takes the rows of places that the reader sees and the query selects, until the page is full or `MAX_PASSED` places are
-    /// passed over; returns the last place that was looked at too, if others follow. `belongs` says whether a row stands at its place.
+    /// Takes the rows of places that the reader sees and the query selects, until the page is full or `MAX_PASSED` places were
+    /// passed over. Also returns the last examined place if others follow. `belongs` returns whether a row has its own place
+    /// there.
     pub(super) fn take<P>(
         self,
         places: impl Iterator<Item = P>,
@@ -148,7 +150,7 @@ impl<'a> WorkloadPage<'a> {
         Ok((rows, list_metadata(&scope, last.map(RowKey::named), None)))
     }
 
-    /// The pending workloads of a ClusterQueue, for a reader of all namespaces.
+    /// Returns the pending workloads of a ClusterQueue, for a reader of all namespaces.
     fn of_cluster_queue(self, queue: &str) -> Result<Rowset<WorkloadView>, ModelError> {
         let order = &self.rows.snapshot.pending;
         let scope = format!("queue/{queue}");
@@ -158,7 +160,7 @@ impl<'a> WorkloadPage<'a> {
         Ok(self.in_order(&scope, order.from_position(queue, first), total))
     }
 
-    /// The pending workloads of LocalQueues of a namespace, merged by their positions in the ClusterQueue.
+    /// Returns the pending workloads of LocalQueues of a namespace, merged by their positions in the ClusterQueue.
     fn of_local_queues(self, namespace: &str) -> Result<Rowset<WorkloadView>, ModelError> {
         let (order, selector) = (&self.rows.snapshot.pending, &self.query.selector);
         let known = &self.rows.snapshot.references.local_queues;
@@ -188,7 +190,7 @@ impl<'a> WorkloadPage<'a> {
         total: usize,
     ) -> Rowset<WorkloadView> {
         let (rows, last) = self.take(positions, |position| &position.workload.key, |_, _| true);
-        // Where other namespaces are passed over, their number is not known.
+        // If rows of other namespaces are passed over, their number is not known.
         let is_whole = self.query.selector.is_by_queue() && self.query.namespace.is_none();
         let remaining = last.as_ref().filter(|_| is_whole);
         let remaining = remaining.map(|last| total.saturating_sub(last.in_cluster_queue.saturating_add(1)));
@@ -210,7 +212,7 @@ pub(super) fn merged_by_position<'a>(
             if *probe.local_queue == *key.name {
                 return order.local_up_to(&probe);
             }
-            // Positions grow along the LocalQueue: those up to the last row come before.
+            // Positions increase along the LocalQueue: rows up to the last one of the page before come first.
             order.local_before(queue, key, order.up_to(&probe))
         });
         parts.push(order.local_from_position(queue, key, first).peekable());
@@ -225,7 +227,7 @@ pub(super) fn merged_by_position<'a>(
     })
 }
 
-/// Leaves out what a row says twice: the text of a blocker whose amounts it has is a part of the message.
+/// Leaves out what a row contains twice: the text of a blocker with amounts is a part of the message.
 fn brief(mut row: WorkloadView) -> WorkloadView {
     if let Some(blocker) = row.first_blocker.as_mut().filter(|blocker| blocker.missing.is_some()) {
         blocker.text.clear();
@@ -263,7 +265,7 @@ pub(super) fn to_order(key: &RowKey, cluster_queue: &str) -> Option<Workload> {
     })
 }
 
-/// Returns how to go on after a row.
+/// Returns the metadata of a page that ends with a row.
 pub(super) fn list_metadata(scope: &str, after: Option<RowKey>, remaining: Option<usize>) -> ListMetadata {
     ListMetadata {
         remaining_item_count: remaining

@@ -1,6 +1,6 @@
 //! Findings about preemption between ClusterQueues of one tree.
 //!
-//! Invariant: a finding follows from the policies alone; that a queue has lost quota by them is the check `starved`.
+//! Invariant: a finding follows from the policies alone; the check `starved` finds queues that have lost quota by them.
 
 use super::{Audit, Said, finding, number, verb, word};
 use crate::api::ObjectKey;
@@ -10,11 +10,11 @@ use crate::visibility::views::{Check, Finding};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most ClusterQueues that are named.
+/// Maximum number of ClusterQueues that a finding names.
 const NAMED: usize = 3;
 
 impl Audit<'_> {
-    /// ClusterQueues that lend to others which take their own quota back, and do not take back theirs.
+    /// Finds ClusterQueues that lend, do not reclaim, and share a cohort tree with borrowers that reclaim.
     pub(super) fn asymmetric(&self, found: &mut Vec<Finding>) {
         let mut trees: BTreeMap<NodeRef, Vec<&Arc<str>>> = BTreeMap::new();
         for name in self.quota.facts.cluster_queues.keys() {
@@ -36,7 +36,7 @@ impl Audit<'_> {
                         .collect();
                     if !borrowers.is_empty() {
                         found.push(one_sided(name, fr, &borrowers));
-                        // One flavor-resource says it.
+                        // One flavor-resource is enough for the finding.
                         break;
                     }
                 }

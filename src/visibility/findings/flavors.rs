@@ -8,8 +8,8 @@ use crate::snapshot::{AuditFacts, AuditedFlavor};
 use crate::visibility::views::{Check, Finding};
 use std::sync::Arc;
 
-/// Part of the capacity without quota from which on it is told: one in so many.
-const TOLD_SLACK: i128 = 20;
+/// A flavor is reported if its capacity without quota exceeds this fraction of the whole: one in so many.
+const REPORTED_SLACK: i128 = 20;
 
 impl Audit<'_> {
     pub(super) fn flavors(&self, facts: &AuditFacts, found: &mut Vec<Finding>) {
@@ -61,7 +61,7 @@ impl Audit<'_> {
         others.map(|(other, _)| quota(other)).sum()
     }
 
-    /// Compares quotas with what the nodes have.
+    /// Compares quotas with the capacity of the nodes.
     fn capacity(
         &self,
         (name, flavor): (&Arc<str>, &AuditedFlavor),
@@ -75,7 +75,7 @@ impl Audit<'_> {
             let slack = amounts.allocatable - sum.nominal;
             if slack < 0 {
                 exceeded.get_or_insert((fr, sum.nominal, amounts.allocatable));
-            } else if (slack - self.beside((name, flavor), resource, facts)).saturating_mul(TOLD_SLACK)
+            } else if (slack - self.beside((name, flavor), resource, facts)).saturating_mul(REPORTED_SLACK)
                 > amounts.allocatable
             {
                 unused.get_or_insert((fr, sum.nominal, amounts.allocatable));
@@ -119,7 +119,7 @@ impl Audit<'_> {
 }
 
 fn without_nodes(key: &ObjectKey, flavor: &AuditedFlavor) -> Finding {
-    // Of several labels the first whose value no node has is the one to correct.
+    // If several labels have no node, the first of them must be corrected.
     let values = |label: &String| flavor.nodes.label_values.get(label);
     let wrong = flavor
         .node_labels

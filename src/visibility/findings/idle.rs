@@ -1,15 +1,15 @@
 //! Findings about LocalQueues without use.
 //!
-//! Invariant: nothing is said before the history covers a day: until then a Workload that is gone may have been there.
+//! Invariant: there is no finding before the history covers a day: until then a deleted Workload may have used the queue.
 
 use super::{Audit, Said, finding};
 use crate::snapshot::AuditFacts;
 use crate::visibility::views::{Check, Finding, OptionNumber};
 use jiff::SignedDuration;
 
-/// Age from which on an unused queue is told.
+/// Minimum age of an unused queue in a finding.
 const MIN_AGE: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// Length of the history that is needed; it keeps at most a day.
+/// Minimum length of the history for a finding; it covers at most a day.
 const MIN_RECORDED: SignedDuration = SignedDuration::from_hours(23);
 
 impl Audit<'_> {

@@ -1,8 +1,8 @@
-//! Findings: configurations that cannot do what they say, from the published state and what the core knows beside it.
+//! Findings: configurations that cannot work as written, from the published state and from facts that the core has beside it.
 //!
-//! Invariants: a finding is there only if the state shows it, and goes with it; the finding of a namespace names its objects alone, and
-//! what hits workloads has a form for each namespace that it hits;
-//! findings come in the order of their checks and objects; the audit costs a pass over pending workloads, not one for each check.
+//! Invariants: a finding exists only while the state shows the problem; the finding of a namespace names objects of that
+//! namespace only, and findings about workloads have a form for each of their namespaces; findings are ordered by check and
+//! object; the audit costs one pass over pending workloads for all checks together.
 
 mod asymmetric;
 mod flavors;
@@ -24,14 +24,14 @@ use crate::snapshot::{AuditFacts, Snapshot};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 
-/// For which readers findings are made, and about what.
+/// The readers and the subject of findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// For readers of the cluster, about all objects of it.
+    /// For readers of the cluster, about all objects of the cluster.
     Cluster,
-    /// For readers of the cluster, about what hits each namespace, in full.
+    /// For readers of the cluster, about the workloads of each namespace, with all details.
     NamespacesInFull,
-    /// For readers of namespaces, about what hits each, without what they may not see.
+    /// For readers of namespaces, about the workloads of each namespace, without what they may not see.
     Namespaces,
 }
 
@@ -39,7 +39,7 @@ impl Form {
     /// All forms.
     pub const ALL: [Self; 3] = [Self::Cluster, Self::NamespacesInFull, Self::Namespaces];
 
-    /// Returns the form for a reader who asks for a namespace, or for the cluster.
+    /// Returns the form of a question for a namespace, or for the cluster.
     pub const fn of(access: &Access, namespace: Option<&str>) -> Self {
         match (access.cluster, namespace) {
             (true, None) => Self::Cluster,
@@ -48,21 +48,21 @@ impl Form {
         }
     }
 
-    /// Returns whether what hits workloads is said to the namespaces that it hits, rather than of objects of the cluster.
+    /// Returns whether findings about workloads are split by their namespaces, instead of being about objects of the cluster.
     fn is_by_namespace(self) -> bool {
         self != Self::Cluster
     }
 
-    /// Returns whether it is said in full: with names and amounts of the cluster, and what its administrators can do.
+    /// Returns whether findings have all details: names and amounts of the cluster, and corrections for its administrators.
     fn is_in_full(self) -> bool {
         self != Self::Namespaces
     }
 }
 
-/// Returns the findings that the snapshot alone shows, without nodes and jobs.
+/// Returns the findings from the snapshot alone, without nodes and jobs.
 ///
 /// # Errors
-/// The lists are not complete.
+/// If the lists are not complete.
 pub fn findings(
     snapshot: &Snapshot,
     access: &Access,
@@ -71,10 +71,10 @@ pub fn findings(
     audit((snapshot, None), access, (namespace, snapshot.published_at.unwrap_or_default()))
 }
 
-/// Returns the findings about objects that the reader may see, those of one namespace if it is given.
+/// Returns the findings about objects that the reader may see; of one namespace if it is given.
 ///
 /// # Errors
-/// The lists are not complete.
+/// If the lists are not complete.
 pub fn audit(
     (snapshot, facts): (&Snapshot, Option<&AuditFacts>),
     access: &Access,
@@ -89,10 +89,10 @@ pub fn audit(
     Ok(found)
 }
 
-/// Returns the findings of a form for all of its readers, not yet those that a reader may see.
+/// Returns the findings of a form for all of its readers. Each reader may see only a part of them.
 ///
 /// # Errors
-/// The lists are not complete.
+/// If the lists are not complete.
 pub fn audit_for_all(
     (snapshot, facts): (&Snapshot, &AuditFacts),
     form: Form,
@@ -146,7 +146,7 @@ pub fn count(findings: &[Finding]) -> FindingCounts {
     FindingCounts { errors: of(Severity::Error), warnings: of(Severity::Warning), notes: of(Severity::Note) }
 }
 
-/// What is audited.
+/// The input of an audit.
 struct Audit<'a> {
     snapshot: &'a Snapshot,
     facts: Option<&'a AuditFacts>,
@@ -157,7 +157,7 @@ struct Audit<'a> {
     now: Timestamp,
 }
 
-/// What is said of an object.
+/// The texts and numbers of a finding.
 #[derive(Default)]
 struct Said {
     message: String,
@@ -167,7 +167,7 @@ struct Said {
 }
 
 impl Said {
-    /// Adds a number behind the message.
+    /// Adds a number that the message is based on.
     fn with(mut self, name: &str, number: impl Into<OptionNumber>) -> Self {
         self.evidence.insert(name.to_owned(), number.into());
         self
@@ -193,7 +193,8 @@ fn finding(check: Check, (kind, key): (&str, &ObjectKey), said: Said) -> Finding
     }
 }
 
-/// Returns a finding about a namespace, which its readers see; `part` tells it from others about the same one.
+/// Returns a finding about a namespace, for readers of the namespace. `part` keeps findings of one check about one namespace
+/// apart.
 fn finding_in_namespace(check: Check, (namespace, part): (&str, &str), said: Said) -> Finding {
     let mut found = finding(check, ("Namespace", &ObjectKey::cluster(namespace)), said);
     namespace.clone_into(&mut found.metadata.namespace);
@@ -201,7 +202,7 @@ fn finding_in_namespace(check: Check, (namespace, part): (&str, &str), said: Sai
     found
 }
 
-/// Asks whether another name was meant: `; NAME?`.
+/// Formats the name that was probably meant: `; NAME?`.
 fn meant(similar: Option<&str>) -> String {
     similar.map(|name| format!("; {name}?")).unwrap_or_default()
 }
@@ -215,12 +216,12 @@ fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// `names` after one thing, `name` after several.
+/// Formats a verb for its subject: `names` after one thing, `name` after several.
 fn verb(count: usize, plural: &str) -> String {
     if count == 1 { format!("{plural}s") } else { plural.to_owned() }
 }
 
-/// The name of a resource without its domain.
+/// Returns the name of a resource without its domain.
 fn word(resource: &str) -> &str {
     resource.rsplit('/').next().unwrap_or(resource)
 }

@@ -10,7 +10,7 @@ use crate::visibility::views::{Check, Finding};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Reasons of inactive ClusterQueues that end without a change of a configuration, or that another check says better.
+/// Reasons of inactive ClusterQueues that end without a change of a configuration, or that another check reports in more detail.
 const PASSING: [&str; 3] = ["Stopped", "Terminating", "FlavorNotFound"];
 
 impl Audit<'_> {
@@ -21,7 +21,7 @@ impl Audit<'_> {
             if queues.cluster_queues.contains_key(name) {
                 continue;
             }
-            // Names of ClusterQueues are not for readers of a namespace.
+            // Readers of a namespace do not see the names of ClusterQueues.
             let names = queues.cluster_queues.keys().filter(|_| self.rows.access.cluster).map(AsRef::as_ref);
             let said = Said {
                 message: format!("ClusterQueue {name} does not exist{}", meant(nearest(name, names))),
@@ -36,7 +36,7 @@ impl Audit<'_> {
         }
     }
 
-    /// LocalQueues whose ClusterQueue admits nothing, as what hits their namespaces.
+    /// Finds LocalQueues whose ClusterQueue admits nothing, by namespace.
     pub(super) fn inactive_queues(&self, found: &mut Vec<Finding>) {
         let queues = &self.snapshot.queues;
         for (key, queue) in queues.local_queues.iter().filter(|_| self.form.is_by_namespace()) {
@@ -109,7 +109,7 @@ impl Audit<'_> {
         }
     }
 
-    /// Whether no workload can get into a ClusterQueue.
+    /// Finds a ClusterQueue that no workload can get into.
     fn unreachable(&self, name: &Arc<str>, is_named: bool) -> Option<Finding> {
         let namespaces = &self.snapshot.references.namespaces;
         let is_selected = self.facts.is_none_or(|facts| {
@@ -130,7 +130,7 @@ impl Audit<'_> {
         Some(finding(Check::ClusterQueueUnreachable, ("ClusterQueue", &ObjectKey::cluster(name)), said))
     }
 
-    /// Flavors of a queue or cohort that do not exist.
+    /// Finds flavors of a queue or cohort that do not exist.
     fn missing_flavors<'q>(
         &self,
         object: (&str, &ObjectKey),
@@ -153,7 +153,7 @@ impl Audit<'_> {
         }
     }
 
-    /// Limits between a node and its cohort that change nothing.
+    /// Finds limits between a node and its cohort that have no effect.
     fn useless_limits(&self, name: &Arc<str>, object: (&str, &ObjectKey), found: &mut Vec<Finding>) {
         let node = NodeRef::ClusterQueue(Arc::clone(name));
         let has_cohort =
@@ -235,7 +235,7 @@ impl Audit<'_> {
     }
 }
 
-/// Returns the cause that a condition of an inactive queue names: `Can't admit new workloads: references missing ...`.
+/// Returns the cause in the condition of an inactive queue: `Can't admit new workloads: references missing ...`.
 fn cause(message: &str) -> &str {
     let cause = message.strip_prefix("Can't admit new workloads: ").unwrap_or(message);
     cause.trim_end_matches('.')

@@ -1,4 +1,4 @@
-//! Queues below their quota that wait while others borrow.
+//! Findings about queues below their quota that wait while others borrow.
 
 use super::{Audit, Said, finding, word};
 use crate::api::ObjectKey;
@@ -11,14 +11,14 @@ use jiff::SignedDuration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Shortest wait that counts.
+/// Minimum wait for a finding.
 const MIN_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
 impl Audit<'_> {
     pub(super) fn starved(&self, found: &mut Vec<Finding>) {
         let borrowers = self.borrowers();
         for (name, facts) in &self.quota.facts.cluster_queues {
-            // With any other policy the engine reclaims, or says what keeps it from that.
+            // With any other policy the engine reclaims, or reports what keeps it from reclaiming.
             let prevents = match facts.preemption.reclaim().map(|rule| rule.priority) {
                 None => "preemption.reclaimWithinCohort is Never",
                 Some(VictimPriority::Any) => continue,
@@ -62,7 +62,7 @@ impl Audit<'_> {
         }
     }
 
-    /// Returns the first workload of a queue, if it waits for quota long enough.
+    /// Returns the first workload of a queue and its start of waiting, if it waits for quota long enough.
     fn waiting_head(&self, queue: &Arc<str>) -> Option<(ObjectKey, jiff::Timestamp)> {
         let head = self.snapshot.pending.from_position(queue, 0).next()?.workload;
         let record = self.snapshot.workloads.get(&head.key)?;
@@ -77,7 +77,7 @@ impl Audit<'_> {
         self.quota.path(node)?.pop()
     }
 
-    /// Returns the ClusterQueue that borrows most, by root and flavor-resource.
+    /// Returns the ClusterQueue that borrows most, and the amount, by root and flavor-resource.
     fn borrowers(&self) -> BTreeMap<(Option<NodeRef>, FlavorResource), (Arc<str>, i128)> {
         let mut most: BTreeMap<(Option<NodeRef>, FlavorResource), (Arc<str>, i128)> = BTreeMap::new();
         for (name, queue) in &self.snapshot.queues.cluster_queues {

@@ -1,7 +1,7 @@
-//! Findings about workloads that time does not admit: for each queue and obstacle one, with the classes that it keeps.
+//! Findings about workloads that waiting does not admit: one for each queue and obstacle, with the classes of its workloads.
 //!
-//! Invariants: together they name the workloads that lists call stuck, each once; those of a missing queue are in the finding of that
-//! queue. The form for a namespace is written for a reader of that namespace alone.
+//! Invariants: together they contain each workload that lists call stuck exactly once; workloads of a missing queue are in the
+//! finding about that queue. The form for a namespace is written for a reader of that namespace alone.
 
 use super::{Audit, Said, counted, finding, number, verb, word};
 use crate::api::ObjectKey;
@@ -17,15 +17,15 @@ use crate::visibility::workload_row::Rows;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most classes that a finding lists.
+/// Maximum number of classes that a finding lists.
 const MAX_LISTED: usize = 20;
-/// Most classes of a finding that are told apart.
+/// Maximum number of classes of a finding; further workloads of a namespace share one class.
 const MAX_CLASSES: usize = 10_000;
 
-/// Namespace of workloads that are alike, and the pods that they have.
+/// Class of workloads: their namespace, and count and requests of their pod sets.
 type ClassName<'a> = (Arc<str>, Vec<(i32, &'a Requests)>);
 
-/// Workloads by their class: the first of it, and their number.
+/// Workloads by class: name of the first, and number.
 #[derive(Default)]
 pub(super) struct Classes<'a>(BTreeMap<ClassName<'a>, (Arc<str>, usize)>);
 
@@ -59,20 +59,20 @@ impl<'a> Classes<'a> {
 /// The queue of a finding: a ClusterQueue, or the LocalQueue of a namespace with its ClusterQueue.
 type Place = (Arc<str>, Option<ObjectKey>);
 
-/// What keeps workloads.
+/// The obstacle of workloads.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Keeps {
-    /// The quota that their queue can have of a flavor-resource.
+    /// The maximum amount of a flavor-resource that their queue can have.
     Quota(FlavorResource),
-    /// Nodes, flavors or resource groups, as a text.
+    /// Nodes, flavors or resource groups, as text.
     Text(String),
-    /// A workload before them.
+    /// A workload before them in the queue.
     Before,
     /// The state of an object.
     Object(PendingReason),
 }
 
-/// Workloads that one thing keeps.
+/// Workloads with the same obstacle.
 struct Kept<'a> {
     classes: Classes<'a>,
     first: &'a WorkloadRecord,
@@ -81,7 +81,7 @@ struct Kept<'a> {
     most: Amount,
 }
 
-/// All that is stuck.
+/// All stuck workloads.
 #[derive(Default)]
 pub(super) struct Stuck<'a>(BTreeMap<(Place, Keeps), Kept<'a>>);
 
@@ -132,7 +132,7 @@ impl Audit<'_> {
         true
     }
 
-    /// The reader of the form of a namespace.
+    /// Returns the access of a reader of the namespace, in the form for namespaces.
     fn tenant(&self, namespace: &str) -> Option<Access> {
         (!self.form.is_in_full()).then(|| Access::to_namespace(namespace, TenantDetail::None))
     }
@@ -155,7 +155,8 @@ impl Audit<'_> {
         }
     }
 
-    /// What is said of workloads, with the part of the name that tells it from others about the same queue.
+    /// Returns check and texts of a finding about workloads, and the part of its name that keeps findings about the same queue
+    /// apart.
     fn said_of(&self, queue: &Arc<str>, keeps: &Keeps, kept: &Kept<'_>) -> (Check, Said, String) {
         let subject = counted(kept.classes.workloads(), "workload");
         let remedy = || match &kept.obstacle {
@@ -190,7 +191,7 @@ impl Audit<'_> {
         (Check::WorkloadNeverFits, said, part)
     }
 
-    /// What is said of workloads that the state of an object keeps, likewise.
+    /// Returns the same for workloads that the state of an object keeps out.
     fn kept_out(&self, queue: &str, reason: PendingReason, kept: &Kept<'_>) -> (Check, Said, String) {
         let (state, correction): (String, String) = match reason {
             PendingReason::Deactivated => ("not active".into(), "set spec.active, or delete them".into()),
@@ -217,18 +218,18 @@ impl Audit<'_> {
         (Check::WorkloadKeptOut, said, reason.as_str().to_ascii_lowercase())
     }
 
-    /// How an administrator corrects something, as the reader is told: that of a namespace asks one.
+    /// Returns the correction for an administrator. In the form for namespaces, the reader is asked to turn to one.
     fn of_administrator(&self, correction: String) -> String {
         if self.form.is_in_full() { correction } else { "ask an administrator of the cluster".to_owned() }
     }
 
-    /// The most that a queue can have of a flavor-resource.
+    /// Returns the maximum amount of a flavor-resource that a queue can have.
     fn potential(&self, queue: &Arc<str>, fr: &FlavorResource) -> i128 {
         let node = NodeRef::ClusterQueue(Arc::clone(queue));
         self.quota.headroom(&node, fr).0.potential.max(0)
     }
 
-    /// `3 workloads request 3 to 8 cpu, at most 2`.
+    /// Formats the requests: `3 workloads request 3 to 8 cpu, at most 2`.
     fn too_much(&self, queue: &Arc<str>, fr: &FlavorResource, kept: &Kept<'_>) -> String {
         let workloads = kept.classes.workloads();
         let view = |amount: i128| self.sums.view(self.snapshot, fr, amount).value;
@@ -247,13 +248,13 @@ impl Audit<'_> {
     }
 }
 
-/// Tells a text from others in the name of a finding.
+/// Returns a hash that keeps texts apart in the name of a finding.
 fn hash_of(text: &str) -> String {
     let add = |hash: u32, byte: u8| hash.wrapping_mul(31).wrapping_add(u32::from(byte));
     format!("{:08x}", text.bytes().fold(0, add))
 }
 
-/// What the state of an object says of the first.
+/// Returns the message about the object that keeps out the first of the workloads.
 fn text_of(kept: &Kept<'_>) -> String {
     if let Obstacle::Object(verdict) = &kept.obstacle {
         return verdict.to_string();

@@ -1,4 +1,4 @@
-//! Findings about workloads, by what they have in common: their queue and what their pods ask for.
+//! Findings about workloads, by their queue and the requests of their pods.
 
 use super::stuck::{Classes, Stuck};
 use super::{Audit, Said, counted, finding, finding_in_namespace, meant, number, verb, word};
@@ -18,24 +18,24 @@ use k8s_openapi::api::core::v1::Taint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How long a check may be pending.
+/// Maximum time that a check may be pending.
 const MAX_CHECK: SignedDuration = SignedDuration::from_hours(1);
-/// Most classes of pods that are looked at.
+/// Maximum number of classes of pods that the audit examines.
 const MAX_CLASSES: usize = 10_000;
 
-/// Pods of a ClusterQueue that are alike: their namespace in the form for namespaces, requests and node selectors.
+/// Class of pods of a ClusterQueue: its namespace in the form for namespaces, and their requests and node selectors.
 type PodClass<'a> = ((Arc<str>, &'a str), &'a Requests, &'a BTreeMap<String, String>);
 
-/// What a pass over the workloads finds.
+/// Results of a pass over the workloads.
 #[derive(Default)]
 struct Collected<'a> {
     stuck: Stuck<'a>,
     missing_queues: BTreeMap<ObjectKey, Classes<'a>>,
-    /// By check, and by namespace in the form for namespaces.
+    /// Number of workloads by late check, and by namespace in the form for namespaces.
     late_checks: BTreeMap<(&'a str, &'a str), usize>,
-    /// Classes of pods of workloads that are not stuck, with the number of workloads.
+    /// Number of workloads by class of their pods, without stuck workloads.
     classes: BTreeMap<PodClass<'a>, usize>,
-    /// Requirements of pods by ClusterQueue; one of each kind of toleration.
+    /// Requirements of pods by ClusterQueue; one for each set of tolerations.
     tolerations: BTreeMap<Arc<str>, Vec<&'a Arc<PodRequirements>>>,
 }
 
@@ -101,7 +101,7 @@ impl Audit<'_> {
         }
     }
 
-    /// The namespace of a workload in the form for namespaces.
+    /// Returns the namespace of a workload in the form for namespaces; empty in the form for the cluster.
     fn part<'a>(&self, record: &'a WorkloadRecord) -> &'a str {
         if self.form.is_by_namespace() { &record.meta.key.namespace } else { "" }
     }
@@ -113,7 +113,7 @@ impl Audit<'_> {
         let of_namespace = known.range(ObjectKey::new(namespace, "")..);
         let of_namespace = of_namespace.take_while(|(key, _)| key.namespace == *namespace);
         let names: Vec<&str> = of_namespace.map(|(key, _)| &*key.name).collect();
-        // The only queue of a namespace is probably meant, whatever its name.
+        // If the namespace has a single queue, it is probably meant, whatever its name.
         let only = if let [only] = &names[..] { Some(*only) } else { None };
         let near = nearest(name, names.iter().copied()).or(only);
         let said = Said {
@@ -132,19 +132,19 @@ impl Audit<'_> {
         Finding { workloads: classes.views(), ..found }
     }
 
-    /// Pods that no empty node of their flavors holds, by ClusterQueue.
+    /// Finds pods that no empty node of their flavors can hold, by ClusterQueue.
     fn too_large_pods(&self, facts: &AuditFacts, collected: &Collected<'_>, found: &mut Vec<Finding>) {
-        let mut told: BTreeMap<&(Arc<str>, &str), (usize, String)> = BTreeMap::new();
+        let mut reported: BTreeMap<&(Arc<str>, &str), (usize, String)> = BTreeMap::new();
         for ((place, requests, selector), workloads) in &collected.classes {
             let flavors = self.flavors_for(facts, (&place.0, selector));
             if flavors.is_empty() || flavors.iter().any(|flavor| flavor.holds(requests)) {
                 continue;
             }
             let Some(text) = what_is_too_large(requests, &flavors) else { continue };
-            let entry = told.entry(place).or_insert((0, text));
+            let entry = reported.entry(place).or_insert((0, text));
             entry.0 = entry.0.saturating_add(*workloads);
         }
-        for ((queue, namespace), (workloads, text)) in told {
+        for ((queue, namespace), (workloads, text)) in reported {
             let said = Said {
                 message: format!("{}: {text}", counted(workloads, "workload")),
                 consequence: "quota is reserved for them, and their pods find no node",
@@ -178,7 +178,7 @@ impl Audit<'_> {
         flavors.filter(fits).collect()
     }
 
-    /// Taints that keep all pods of the queues of a flavor from its nodes.
+    /// Finds taints that keep all pods of the queues of a flavor away from its nodes.
     fn untolerated(&self, facts: &AuditFacts, collected: &Collected<'_>, found: &mut Vec<Finding>) {
         for (name, flavor) in &facts.flavors {
             let queues = self.quota.facts.cluster_queues.iter();
@@ -217,7 +217,7 @@ impl Audit<'_> {
         }
     }
 
-    /// A check that is pending for too long, of the cluster or of a namespace.
+    /// Returns the finding about a check that is pending for too long, in the cluster or in a namespace.
     fn late_check(&self, (check, namespace): (&str, &str), workloads: usize) -> Finding {
         let late = format!("pending for more than an hour on {}", counted(workloads, "workload"));
         let correction = if self.form.is_in_full() {
@@ -240,7 +240,7 @@ impl Audit<'_> {
     }
 }
 
-/// Says which request no node holds: alone, or beside the devices that the pod asks for.
+/// Returns the request that no node can hold: alone, or together with the devices that the pod asks for.
 fn what_is_too_large(requests: &Requests, flavors: &[&AuditedFlavor]) -> Option<String> {
     let shapes = || flavors.iter().flat_map(|flavor| &flavor.nodes.shapes);
     let devices: Requests = requests

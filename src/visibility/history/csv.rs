@@ -1,7 +1,7 @@
 //! Answers as CSV (RFC 4180): a header, then a row for each group and resource, or each preemption and flavor-resource. Times are
 //! in UTC, amounts whole numbers of units and quantities.
 //!
-//! Invariant: every field that could end a field or a row is quoted.
+//! Invariant: every field that could end a field or a row early is quoted.
 
 use super::Rollup;
 use crate::visibility::views::{

@@ -1,7 +1,7 @@
-//! Pages of what a durable record holds, for whatever reads it elsewhere.
+//! Pages of a durable record, for programs that read it elsewhere.
 //!
-//! Invariants: the first page says for which period all of them are, and the token carries it; a row that began or ended after that
-//! changes no page; a token holds no name but of rows that its reader was shown.
+//! Invariants: the first page fixes the period of all pages, and the token carries it; a row that began or ended after that
+//! changes no page; a token contains names of rows that its reader has seen, and no others.
 
 use super::{HistorySource, ReadRecord, hours_view, shown};
 use crate::history::Gap;
@@ -14,31 +14,31 @@ use crate::visibility::views::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Why there is no answer without a durable record.
+/// Error text without a durable record.
 pub const NO_RECORD: &str = "the durable record is off, and nothing else keeps what ran: switch it on with history.enabled of the chart, or the component config/history";
-/// How long a token is good for, in milliseconds.
+/// Validity of a token, in milliseconds.
 const TOKEN_TTL: i64 = 24 * 3_600_000;
 
-/// Which rows are asked for.
+/// The rows that are asked for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExportTopic {
     /// Start of the period.
     pub since: Timestamp,
-    /// End of the period; the time of the first page if absent.
+    /// End of the period; `None` for the time of the first page.
     #[serde(default)]
     pub until: Option<Timestamp>,
-    /// Sums of hours or days; runs if absent.
+    /// Unit of time of sums; `None` for single runs.
     #[serde(default)]
     pub rollup: Option<Rollup>,
-    /// The namespace; all if absent.
+    /// Namespace of the rows; `None` for all.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// Which page.
+    /// The page that is asked for.
     pub page: PageQuery,
 }
 
-/// What sums are of.
+/// Unit of time of sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Rollup {
@@ -49,10 +49,10 @@ pub enum Rollup {
 }
 
 impl Rollup {
-    /// Reads a word.
+    /// Parses a word.
     ///
     /// # Errors
-    /// It is neither `hour` nor `day`.
+    /// If the word is neither `hour` nor `day`.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "hour" => Ok(Self::Hour),
@@ -70,25 +70,25 @@ impl Rollup {
     }
 }
 
-/// Times of an export that its first page fixes, in milliseconds since the epoch.
+/// The times that the first page of an export fixes, in milliseconds since the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportPeriod {
-    /// Start.
+    /// Start of the period.
     #[serde(rename = "f")]
     pub from: i64,
-    /// End.
+    /// End of the period.
     #[serde(rename = "u")]
     pub until: i64,
-    /// What ended then or later runs.
+    /// Time of the commit on which all pages are based: a run that ended then or later counts as running.
     #[serde(rename = "a")]
     pub as_of: i64,
-    /// End of what was asked for, if it is later than what is committed.
+    /// End that was asked for, if it is later than the last commit.
     #[serde(rename = "w", default)]
     pub wanted: i64,
-    /// Since when the record has such rows.
+    /// Time from which on the record has such rows.
     #[serde(rename = "r", default)]
     pub recorded: Option<i64>,
-    /// When the first page was asked for.
+    /// Time of the question for the first page.
     #[serde(rename = "b")]
     pub begun: i64,
 }
@@ -96,41 +96,41 @@ pub struct ExportPeriod {
 /// A place between two rows, in the order of the record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportPlace {
-    /// Whether all that ended is behind, and what runs is to come.
+    /// Whether all ended runs are before the place: running ones follow.
     #[serde(rename = "r", default)]
     pub running: bool,
     /// Time of a row, in milliseconds since the epoch.
     #[serde(rename = "t", default)]
     pub time: i64,
-    /// Its key; empty before all rows of that time.
+    /// Key of the row; empty before all rows of that time.
     #[serde(rename = "k", default)]
     pub key: String,
-    /// How many rows with that time and key are behind.
+    /// Number of rows with that time and key before the place.
     #[serde(rename = "d", default)]
     pub done: usize,
 }
 
-/// What a record is asked for.
+/// A query for a page of a record.
 #[derive(Clone, Debug)]
 pub struct ExportQuery<'a> {
-    /// The topic; after the first page, its times count for nothing.
+    /// The topic; from the second page on, its times have no effect.
     pub topic: &'a ExportTopic,
     /// The time of the question.
     pub now: Timestamp,
-    /// The period and the place, after the first page.
+    /// The period, and the place after which the page begins; `None` for the first page.
     pub after: Option<(ExportPeriod, ExportPlace)>,
 }
 
-/// A page that a record answers.
+/// A page of a record.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExportPage {
     /// The rows.
     pub rows: Vec<UsageRecordView>,
     /// The period.
     pub period: ExportPeriod,
-    /// Where the next page begins; none after the last.
+    /// Place where the next page begins; `None` after the last page.
     pub next: Option<ExportPlace>,
-    /// Since when the record has such rows.
+    /// Time from which on the record has such rows.
     pub recorded_from: Option<Timestamp>,
     /// Times of the period in which nothing was recorded.
     pub gaps: Vec<Gap>,
@@ -147,7 +147,7 @@ struct Token {
 }
 
 impl ExportTopic {
-    /// Returns what a token must be of.
+    /// Returns the scope with which a token must agree.
     fn scope(&self) -> String {
         let rollup = self.rollup.map_or("runs", Rollup::as_str);
         format!("export/{rollup}/{}", self.namespace.as_deref().unwrap_or_default())
@@ -164,23 +164,23 @@ impl ExportTopic {
         if now.saturating_sub(period.begun) > TOKEN_TTL {
             return Err(expired("it is older than a day"));
         }
-        // A token is not signed: of none the period ends in the future.
+        // A token is not signed: the period of a forged one could end in the future.
         period.until = period.until.min(now);
         period.as_of = period.as_of.min(now);
         Ok(Some((period, token.place)))
     }
 }
 
-/// Returns that an export cannot go on.
+/// Returns the error that an export cannot continue.
 pub fn expired(reason: &str) -> ModelError {
     ModelError::Expired(format!("continue: the token has expired: {reason}; begin without it"))
 }
 
 impl HistorySource<'_> {
-    /// Returns a page of the rows of a durable record. Of other namespaces than the reader's there are none.
+    /// Returns a page of rows of a durable record, only of namespaces that the reader may see.
     ///
     /// # Errors
-    /// The reader may not see what is asked for, there is no record, or the token is none of this list or has expired.
+    /// If the reader may not see the namespace, there is no record, or the token belongs to another list or has expired.
     pub fn export(
         &self,
         topic: &ExportTopic,
@@ -238,7 +238,7 @@ mod tests {
     use crate::history::{HistoryView, RecordedUsage, UsageQuery};
     use crate::visibility::access::TenantDetail;
 
-    /// A record of one row, after which there is more, with the namespace that was asked for.
+    /// A record with one row of the requested namespace, after which there is another page.
     #[derive(Debug)]
     struct OneRow;
 

@@ -10,8 +10,7 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 
 /// Returns the lines of a ClusterQueue, or the sums over all of them, with at most `points` points each over the last 24 hours or
-/// since the start. A measure that was 0 all the time has no line; so has everything for a reader who may not see sums. Waits
-/// have no sums.
+/// since the start. A measure that was always 0 has no line; a reader that may not see sums gets no lines. Waits have no sums.
 pub fn lines(
     source: &HistorySource<'_>,
     cluster_queue: Option<&str>,
@@ -23,7 +22,7 @@ pub fn lines(
     let from = day_before(source.now);
     let Some(recorded) = history.from.filter(|_| visible && points > 0) else { return Vec::new() };
     let period = (from.max(recorded), source.now);
-    // A point is not narrower than a bucket, which counts where it begins.
+    // A point is not narrower than a bucket, whose value counts at its start.
     let buckets = period.1.duration_since(period.0).as_millis() / i128::from(history.width().millis());
     let points = i64::try_from(buckets).unwrap_or(points).clamp(1, points);
     let number = cluster_queue.map(|name| history.queue(name));
@@ -46,7 +45,7 @@ pub fn lines(
     by_measure.into_iter().map(|(measure, points)| line_view(source, measure, &points)).collect()
 }
 
-/// Returns the sums of the last 24 hours, or since the start; none for a reader who may not see the whole cluster.
+/// Returns the sums of the last 24 hours, or since the start; `None` for a reader that may not see the whole cluster.
 pub(super) fn day(source: &HistorySource<'_>, access: &Access) -> Option<DayReport> {
     let recorded = source.history.records_from().filter(|_| access.cluster)?;
     let (from, until) = (day_before(source.now).max(recorded), source.now);
@@ -86,7 +85,7 @@ fn line_view(source: &HistorySource<'_>, measure: Measure, points: &[Point]) -> 
     let whole = fr.map_or(1, |fr| units_per_whole(&fr.resource));
     let value = |point: &Point| {
         let divisor = i128::from(point.divisor.max(1)).saturating_mul(i128::from(whole)).max(1);
-        // The whole part first: a product with milliseconds may have more digits than a float.
+        // The whole part is converted apart: a product with milliseconds may have more digits than a float.
         to_f64(point.value.div_euclid(divisor)) + to_f64(point.value.rem_euclid(divisor)) / to_f64(divisor)
     };
     let start = |point: &Point| Timestamp::from_millisecond(point.start).ok();

@@ -1,7 +1,7 @@
 //! Answers from the history of the last 24 hours, and from a durable record: preemptions, usage and lines of charts.
 //!
-//! Invariants: an answer says since when it is recorded; of a workload that the reader may not see it has the ClusterQueue alone;
-//! usage of shared queues is for readers of the cluster.
+//! Invariants: an answer has the time from which on it is complete; of a workload that the reader may not see, it has the
+//! ClusterQueue alone; usage of shared queues is for readers of the cluster.
 
 pub mod csv;
 pub mod export;
@@ -19,7 +19,7 @@ pub use question::{
     HistoryAnswer, HistoryQuestion, HistoryState, HistoryTopic, LineTopic, PERIOD, PreemptionTopic,
     ReadRecord, UsageTopic,
 };
-pub use replicas::{RingReport, RingStarts, TELL_INTERVAL};
+pub use replicas::{REPORT_INTERVAL as TELL_INTERVAL, RingReport, RingStarts};
 pub use tables::workload_text;
 pub use timeline::add_evictions;
 
@@ -40,11 +40,11 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most rows of usage.
+/// Maximum number of rows of usage.
 const MAX_ROWS: usize = 10_000;
-/// Bytes of the unit in which amounts of memory are shown.
+/// Number of bytes of the unit in which amounts of memory are shown.
 const GIBIBYTE: f64 = 1_073_741_824.0;
-/// List of a continue token.
+/// Name of the list in a continue token.
 const PREEMPTIONS: &str = "preemptions";
 
 /// A history with the replica that recorded it.
@@ -75,11 +75,11 @@ impl HistorySource<'_> {
         self.history.flavor_resources.get(usize::try_from(fr).ok()?)
     }
 
-    /// Returns a page of preemptions, the newest first, with the sums of all that match. Those whose victim the reader may not see
-    /// are left out.
+    /// Returns a page of preemptions, the newest first, with the sums of all that match. Preemptions whose victim the reader may
+    /// not see are left out.
     ///
     /// # Errors
-    /// The token of the page is none of this list.
+    /// If the token of the page belongs to another list.
     pub fn preemptions(
         &self,
         query: &PreemptionQuery<'_>,
@@ -179,7 +179,7 @@ impl HistorySource<'_> {
     /// Returns usage in a period.
     ///
     /// # Errors
-    /// If the reader may not see what is asked for, or if there are too many rows; the text says what to do.
+    /// If the reader may not see the usage, or if there are too many rows; the text names the remedy.
     pub fn usage(&self, query: &UsageQuery<'_>, access: &Access) -> Result<UsageReport, String> {
         check_usage_access(query, access)?;
         let (asked, day_ago) = (query.from, question::day_before(self.now));
@@ -188,7 +188,7 @@ impl HistorySource<'_> {
         let exact = by_series && query.namespace.is_none();
         let kept_from = self.history.from.map(|from| from.max(day_ago));
         let mut recorded = self.recorded((Some(asked), query.until), kept_from);
-        // Runs that ended are read from records.
+        // Ended runs are read from records.
         recorded.complete &= exact || self.history.records_from().is_some_and(|from| from <= query.from);
         let attribution = if exact { "" } else { ATTRIBUTION };
         report(query, access, &self.history.usage(query), recorded, attribution)
@@ -226,7 +226,7 @@ impl PreemptionReport {
     }
 }
 
-/// Returns gaps as a reader may see them: how many runs ended in them is a sum over all tenants.
+/// Returns gaps for a reader. The number of runs that ended in a gap is a sum over all tenants, which only some readers may see.
 fn shown(mut gaps: Vec<Gap>, access: &Access) -> Vec<Gap> {
     if !access.cluster {
         for gap in &mut gaps {
@@ -236,7 +236,7 @@ fn shown(mut gaps: Vec<Gap>, access: &Access) -> Vec<Gap> {
     gaps
 }
 
-/// How borrowed hours are attributed to workloads.
+/// Rule by which borrowed hours are attributed to workloads.
 const ATTRIBUTION: &str = "borrowed: in proportion to the use of the ClusterQueue in each hour";
 
 fn check_usage_access(query: &UsageQuery<'_>, access: &Access) -> Result<(), String> {
@@ -295,7 +295,7 @@ fn row_key(found: &PreemptionRecord<'_>) -> RowKey {
     }
 }
 
-/// Returns whether a preemption is the one with this key, or before it: every replica has the same order.
+/// Returns whether a preemption is at or before this key, in the order that every replica has.
 fn is_up_to(found: &PreemptionRecord<'_>, key: &RowKey) -> bool {
     let Some(last) = &key.queued else { return false };
     let attempt = i64::from(found.record.key.attempt);
@@ -303,7 +303,7 @@ fn is_up_to(found: &PreemptionRecord<'_>, key: &RowKey) -> bool {
     (at.0, &*found.record.key.uid, last.priority) <= (at.1, &*last.uid, attempt)
 }
 
-/// Returns the name of a preemption: that of the victim with the number of evictions before.
+/// Returns the name of a preemption: name of the victim, and number of its earlier evictions.
 fn row_name(record: &Record) -> String {
     format!("{}.{}", record.workload.key.name, record.key.attempt)
 }
@@ -367,7 +367,7 @@ fn hours_view(resource: &str, time: i128) -> HoursView {
     HoursView { unit_milliseconds: time.to_string(), hours, text: hours_text(resource, hours) }
 }
 
-/// Writes hours with as many digits as are of use, amounts of bytes in gibibytes.
+/// Formats hours with no, one or three decimals, fewer the larger they are; bytes in gibibytes.
 fn hours_text(resource: &str, hours: f64) -> String {
     let is_bytes =
         resource == "memory" || resource == "ephemeral-storage" || resource.starts_with("hugepages-");

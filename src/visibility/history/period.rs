@@ -1,11 +1,11 @@
-//! Starts of periods, as people write them.
+//! Starts of periods, as users write them.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Reads the start of a period before `now`: a time as in RFC 3339, or a duration such as `24h`, `90m`, `7d` or `1h30m`.
+/// Parses the start of a period before `now`: a time as in RFC 3339, or a duration such as `24h`, `90m`, `7d` or `1h30m`.
 ///
 /// # Errors
-/// The text is neither, or it is after `now`; the text of the error says what is wrong.
+/// If the text is neither, or the time is after `now`; the text of the error names the mistake.
 pub fn since(text: &str, now: Timestamp) -> Result<Timestamp, String> {
     let wrong = || format!("{text:?} is no time as 2026-11-26T09:00:00Z and no duration as 24h, 90m or 7d");
     if let Ok(time) = text.parse::<Timestamp>() {

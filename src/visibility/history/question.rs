@@ -1,7 +1,7 @@
-//! Questions for the history, as they travel between replicas, and their answers.
+//! Questions for the history, in the form in which replicas send them to each other, and their answers.
 //!
-//! Invariants: a question has the access of the user who asks; an answer is that of one replica, and says which one and since when it
-//! recorded.
+//! Invariants: a question has the access of the user that asks; an answer belongs to one replica, and has its name and the start
+//! of its recording.
 
 use super::export::{ExportPage, ExportQuery, ExportTopic};
 use super::lines::day;
@@ -18,25 +18,25 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How long ago a question for the last day may have been asked.
+/// Maximum delay of a question for the last day.
 const GRACE: SignedDuration = SignedDuration::from_mins(1);
-/// How long a history reaches back.
+/// Length of a history.
 pub const PERIOD: SignedDuration = SignedDuration::from_hours(24);
 
 /// A question for the history.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryQuestion {
-    /// What the user may see.
+    /// Access of the user.
     pub access: Access,
-    /// What is asked for.
+    /// The subject of the question.
     pub topic: HistoryTopic,
-    /// Whether the replica that is asked shall answer from its own history, also if another one leads.
+    /// Whether the asked replica answers from its own history, even if another one leads.
     #[serde(default)]
     pub own: bool,
 }
 
-/// What is asked for.
+/// The subject of a question.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HistoryTopic {
@@ -50,13 +50,13 @@ pub enum HistoryTopic {
     Export(ExportTopic),
 }
 
-/// Which preemptions are asked for.
+/// Filter for preemptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreemptionTopic {
-    /// Since when; all that are recorded if absent.
+    /// Start of the time; `None` for all recorded preemptions.
     pub since: Option<Timestamp>,
-    /// Namespace of the victim; all if absent.
+    /// Namespace of the victim; `None` for all.
     pub namespace: Option<String>,
     /// Name of the victim, or of its job.
     pub victim: Option<String>,
@@ -68,37 +68,37 @@ pub struct PreemptionTopic {
     pub preemptor_queue: Option<String>,
     /// ClusterQueue of the victim.
     pub victim_queue: Option<String>,
-    /// Which page.
+    /// The page that is asked for.
     pub page: PageQuery,
 }
 
-/// Which usage is asked for.
+/// Filter and groups for usage.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageTopic {
-    /// The groups.
+    /// Grouping.
     pub by: UsageGroup,
     /// Start of the period.
     pub since: Timestamp,
-    /// End of the period; the time of the answer if absent.
+    /// End of the period; `None` for the time of the answer.
     #[serde(default)]
     pub until: Option<Timestamp>,
-    /// The resource; all if absent.
+    /// Name of the resource; `None` for all.
     #[serde(default)]
     pub resource: Option<String>,
-    /// The namespace; all if absent.
+    /// Name of the namespace; `None` for all.
     #[serde(default)]
     pub namespace: Option<String>,
 }
 
-/// Which lines are asked for.
+/// The lines that are asked for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LineTopic {
-    /// Name of the ClusterQueue; the sums over all of them if absent.
+    /// Name of the ClusterQueue; `None` for the sums over all of them.
     #[serde(default)]
     pub cluster_queue: Option<String>,
-    /// Most points of a line.
+    /// Maximum number of points of a line.
     pub points: u16,
 }
 
@@ -117,7 +117,7 @@ pub enum HistoryAnswer {
 }
 
 impl HistoryAnswer {
-    /// Marks that another replica may know more.
+    /// Marks the answer as partial: another replica may know more.
     #[must_use]
     pub const fn into_partial(mut self) -> Self {
         match &mut self {
@@ -129,7 +129,7 @@ impl HistoryAnswer {
         self
     }
 
-    /// Returns whether another replica may know more.
+    /// Returns whether the answer is partial: another replica may know more.
     pub const fn is_partial(&self) -> bool {
         match self {
             Self::Preemptions(answer) => answer.partial,
@@ -139,7 +139,7 @@ impl HistoryAnswer {
         }
     }
 
-    /// Returns for which time the answer is complete.
+    /// Returns the time for which the answer is complete.
     pub const fn recorded(&self) -> &Recorded {
         match self {
             Self::Preemptions(answer) => &answer.view.recorded,
@@ -150,22 +150,22 @@ impl HistoryAnswer {
     }
 }
 
-/// A history with what an answer takes from elsewhere.
+/// A history, with the other inputs of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryState<'a> {
     /// The history, its replica and its time.
     pub source: HistorySource<'a>,
-    /// The published state, which knows the cohorts.
+    /// The published state, which has the cohorts.
     pub snapshot: &'a Snapshot,
-    /// Where the answer comes from.
+    /// Origin of the answer.
     pub origin: &'a Source,
-    /// The durable record, for what the history does not reach back to.
+    /// The durable record, for time before the history.
     pub record: Option<&'a dyn ReadRecord>,
 }
 
-/// What a durable record tells; nothing if it cannot be read now.
+/// A durable record. `None` means that it cannot be read now.
 pub trait ReadRecord: std::fmt::Debug + Send + Sync {
-    /// Returns usage in a period. `history` is that of the same process.
+    /// Returns usage in a period. `history` belongs to the same process.
     fn usage(&self, query: &UsageQuery<'_>, history: &HistoryView, now: Timestamp) -> Option<RecordedUsage>;
 
     /// Returns the preemptions since a time as a history, and the times in which nothing was recorded.
@@ -175,12 +175,12 @@ pub trait ReadRecord: std::fmt::Debug + Send + Sync {
     /// Returns a page of rows.
     ///
     /// # Errors
-    /// The record cannot be read now, or what the page begins after is not there any more.
+    /// If the record cannot be read now, or the row after which the page begins no longer exists.
     fn export(&self, query: &ExportQuery<'_>) -> Result<ExportPage, ModelError>;
 }
 
 impl HistoryQuestion {
-    /// Returns since when a history must reach back to answer without another one. No history reaches beyond a day.
+    /// Returns the time to which a history must reach back to answer alone. No history reaches back beyond a day.
     fn needed_from(&self, now: Timestamp) -> Timestamp {
         let day_ago = day_before(now);
         match &self.topic {
@@ -191,24 +191,24 @@ impl HistoryQuestion {
         }
     }
 
-    /// Returns whether a history that began then has all that is asked for, as far as any can have it.
+    /// Returns whether a history that began at `from` covers the question as far as any history can.
     pub fn is_covered(&self, from: Option<Timestamp>, now: Timestamp) -> bool {
         from.is_some_and(|from| from <= self.needed_from(now))
     }
 
-    /// Returns whether a durable record, if there is one, is to answer: the question reaches beyond a day, or beyond a history that
-    /// began then.
+    /// Returns whether the durable record, if there is one, must answer: the question reaches back beyond a day, or beyond a
+    /// history that began at `from`.
     pub fn needs_record(&self, from: Option<Timestamp>, now: Timestamp) -> bool {
         let has_lines = matches!(self.topic, HistoryTopic::Lines(_));
         !has_lines && (self.is_beyond_a_day(now) || !self.is_covered(from, now))
     }
 
-    /// Returns whether nothing but a durable record answers.
+    /// Returns whether only a durable record can answer.
     pub const fn is_of_record_alone(&self) -> bool {
         matches!(self.topic, HistoryTopic::Export(_))
     }
 
-    /// Returns whether more is asked for than any history has.
+    /// Returns whether the question reaches back beyond any history.
     pub fn is_beyond_a_day(&self, now: Timestamp) -> bool {
         let since = match &self.topic {
             HistoryTopic::Preemptions(topic) => topic.since,
@@ -216,7 +216,7 @@ impl HistoryQuestion {
             HistoryTopic::Lines(_) => return false,
             HistoryTopic::Export(_) => return true,
         };
-        // The question was asked a moment ago.
+        // The question may have been asked a moment ago.
         let oldest = day_before(now).checked_sub(GRACE).unwrap_or(Timestamp::MIN);
         since.is_none_or(|since| since < oldest)
     }
@@ -224,7 +224,7 @@ impl HistoryQuestion {
     /// Answers from a history.
     ///
     /// # Errors
-    /// The question cannot be read, or the user may not see what is asked for.
+    /// If the question cannot be parsed, or the user may not see the answer.
     pub fn answer(&self, state: &HistoryState<'_>) -> Result<HistoryAnswer, ModelError> {
         let HistoryState { source, origin, .. } = state;
         Ok(match &self.topic {

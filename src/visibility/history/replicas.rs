@@ -1,40 +1,40 @@
-//! Which replica's history began first: the leader is told by each replica, and asks that one.
+//! Starts of the histories of all replicas: each replica reports its start to the leader, and the leader asks the replica that
+//! began first.
 //!
-//! Invariants: a replica that has not told for three intervals is forgotten; a leader that is new does not know yet what it does not
-//! know.
+//! Invariants: a replica without a report for three intervals is forgotten; a new leader starts without reports.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Interval at which each replica tells the leader.
-pub const TELL_INTERVAL: Duration = Duration::from_secs(30);
-/// How long a report counts.
+/// Interval at which each replica reports to the leader.
+pub const REPORT_INTERVAL: Duration = Duration::from_secs(30);
+/// Validity of a report: three intervals.
 const REPORT_TTL: Duration = Duration::from_secs(90);
-/// Most replicas that are known; the number of a Deployment's replicas is far below.
+/// Maximum number of known replicas, far above the replicas of a Deployment.
 const MAX_REPLICAS: usize = 64;
 
-/// What a replica tells the leader of its history.
+/// Report of a replica about its history, sent to the leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RingReport {
     /// Name of the replica.
     pub replica: String,
-    /// Where it answers, as `HOST:PORT`.
+    /// Address at which the replica answers, as `HOST:PORT`.
     pub address: String,
-    /// Since when it records.
+    /// Start of its recording.
     pub from: Timestamp,
 }
 
-/// What the replicas told. Times are those of a clock that does not step, since any start.
+/// The last report of each replica. Times are durations on a clock that does not step, from an arbitrary start.
 #[derive(Clone, Debug, Default)]
 pub struct RingStarts {
     known: BTreeMap<String, (RingReport, Duration)>,
 }
 
 impl RingStarts {
-    /// Keeps what a replica told at `now`.
+    /// Stores a report that was received at `now`.
     pub fn hear(&mut self, report: RingReport, now: Duration) {
         self.forget(now);
         if self.known.len() < MAX_REPLICAS || self.known.contains_key(&report.replica) {
@@ -50,7 +50,7 @@ impl RingStarts {
         own.is_none_or(|own| first.from < own).then(|| first.clone())
     }
 
-    /// Returns the number of replicas that told lately.
+    /// Returns the number of replicas with a valid report.
     pub fn count(&mut self, now: Duration) -> usize {
         self.forget(now);
         self.known.len()
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_one_is_asked_as_long_as_it_tells() {
+    fn the_replica_that_began_first_is_asked_while_its_report_is_valid() {
         let mut starts = RingStarts::default();
         let at = Duration::from_secs;
         assert_eq!(first(&mut starts, 100, 0), None);

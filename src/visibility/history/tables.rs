@@ -1,6 +1,6 @@
 //! Tables of preemptions and usage, as `kubectl get` shows them.
 //!
-//! Invariant: of a workload that the reader may not see, only its ClusterQueue is there.
+//! Invariant: a workload that the reader may not see is shown by its ClusterQueue only.
 
 use crate::visibility::age::{age, human};
 use crate::visibility::table::{Column, TableRow};
@@ -11,7 +11,7 @@ use crate::visibility::views::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Returns a workload of the history as one word, or what is known of one that may not be seen.
+/// Formats a workload of the history as one word, or as its ClusterQueue if the reader may not see it.
 pub fn workload_text(workload: &HistoryWorkload) -> String {
     if !workload.name.is_empty() {
         format!("{}/{}", workload.namespace, workload.name)
@@ -22,7 +22,7 @@ pub fn workload_text(workload: &HistoryWorkload) -> String {
     }
 }
 
-/// Returns the amounts, with the resources without their domains.
+/// Formats amounts, with the resources without their domains.
 fn amounts(amounts: &[HistoryAmount]) -> String {
     let word = |resource: &str| resource.rsplit('/').next().unwrap_or(resource).to_owned();
     let one = |amount: &HistoryAmount| format!("{} {}", amount.amount.value, word(&amount.resource));

@@ -158,7 +158,7 @@ fn a_tenant_sees_own_victims_and_of_others_the_queue_alone() {
 }
 
 #[test]
-fn a_timeline_has_the_evictions_that_conditions_do_not_tell_any_more() {
+fn a_timeline_has_the_evictions_that_conditions_no_longer_have() {
     let history = history();
     let entry = |seconds: i64, event: &str, text: &str| crate::visibility::views::HistoryEntry {
         time: time(seconds),
@@ -172,7 +172,7 @@ fn a_timeline_has_the_evictions_that_conditions_do_not_tell_any_more() {
         entry(3_700, "Preempted", "preempted by a workload of ClusterQueue rank"),
         entry(9_000, "QuotaReserved", ""),
     ];
-    let told = |conditions: &[_], access: &Access| {
+    let timeline = |conditions: &[_], access: &Access| {
         let mut entries = conditions.to_vec();
         add_evictions(&mut entries, &history, "uid-victim", access);
         entries
@@ -187,12 +187,12 @@ fn a_timeline_has_the_evictions_that_conditions_do_not_tell_any_more() {
     };
     let tenant = Access::to_namespace("a", TenantDetail::Sums);
     for conditions in [&conditions[..], &conditions[2..]] {
-        let own = told(conditions, &tenant);
+        let own = timeline(conditions, &tenant);
         assert_eq!(
             own,
             ["Preempted InCohortReclamation preempted by a workload of ClusterQueue rank", "QuotaReserved  "]
         );
-        let all = told(conditions, &Access::everything());
+        let all = timeline(conditions, &Access::everything());
         assert_eq!(all[0], "Preempted InCohortReclamation preempted by b/big");
         assert_eq!(preemptor(conditions, &tenant), None, "of another tenant");
         assert_eq!(preemptor(conditions, &Access::everything()).unwrap(), ("b".to_owned(), "big".to_owned()));
@@ -203,7 +203,7 @@ fn a_timeline_has_the_evictions_that_conditions_do_not_tell_any_more() {
 }
 
 #[test]
-fn pages_go_on_after_a_row_that_every_replica_has() {
+fn pages_continue_after_a_row_that_every_replica_has() {
     let mut history = history();
     let first =
         Arc::clone(history.records.iter().find(|record| record.key.kind == RecordKind::Eviction).unwrap());
@@ -224,7 +224,7 @@ fn pages_go_on_after_a_row_that_every_replica_has() {
     };
     let (names, first) = page(&history, "");
     assert_eq!((names.as_str(), first.remaining_item_count), ("w2 w3", Some(3)));
-    // Another replica has them in another order, and does not have the last row any more.
+    // Another replica has the rows in another order, and no longer has the last row.
     history.records.reverse();
     history.records.retain(|record| *record.key.uid != *"uid-3");
     let (names, second) = page(&history, &first.continue_token);

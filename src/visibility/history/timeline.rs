@@ -1,6 +1,6 @@
-//! What happened to a workload, from its conditions and from the history, which has the evictions before the last one, too.
+//! The events of a workload, from its conditions and from the history, which also has the evictions before the last one.
 //!
-//! Invariant: the name of a preemptor that the reader may not see is not there; its ClusterQueue is.
+//! Invariant: a preemptor that the reader may not see is named by its ClusterQueue only.
 
 use super::{preemptor_view, workload_text};
 use crate::api::reason::ConditionType;
@@ -9,19 +9,19 @@ use crate::visibility::access::Access;
 use crate::visibility::views::{HistoryEntry, WorkloadReference};
 use jiff::Timestamp;
 
-/// Adds what a history has of a Workload to what its conditions say, in order of time.
+/// Adds the evictions of a Workload in a history to the events of its conditions, ordered by time.
 pub fn add_evictions(entries: &mut Vec<HistoryEntry>, history: &HistoryView, uid: &str, access: &Access) {
     let (evicted, preempted) = (ConditionType::Evicted.as_str(), ConditionType::Preempted.as_str());
     for record in history.records.iter().filter(|record| *record.key.uid == *uid) {
         let RecordEvent::Eviction(eviction) = &record.event else { continue };
         let Ok(time) = Timestamp::from_millisecond(eviction.at) else { continue };
-        let is_told =
+        let is_same =
             |entry: &HistoryEntry| entry.time == time && (entry.event == evicted || entry.event == preempted);
-        let told = entries.iter().find(|entry| is_told(entry) && !entry.text.is_empty()).cloned();
-        entries.retain(|entry| !is_told(entry));
+        let known = entries.iter().find(|entry| is_same(entry) && !entry.text.is_empty()).cloned();
+        entries.retain(|entry| !is_same(entry));
         let mut entry = entry(time, eviction, access);
         if entry.text.is_empty() {
-            entry.text = told.map(|told| told.text).unwrap_or_default();
+            entry.text = known.map(|known| known.text).unwrap_or_default();
         }
         entries.push(entry);
     }

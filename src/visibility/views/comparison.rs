@@ -1,4 +1,4 @@
-//! Which of two pending Workloads is before the other, factor by factor.
+//! Comparison of two pending Workloads, factor by factor.
 //!
 //! Invariant: the factors come in the order in which the engine compares them, and at most one decides.
 

@@ -1,4 +1,4 @@
-//! Findings of an audit: configurations that cannot do what they say.
+//! Findings of an audit: configurations that cannot work as written.
 
 use super::answer::{AmountView, ViewMetadata};
 use super::verdict::OptionNumber;
@@ -35,7 +35,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns the command of the correction and what to do beside it; each may be empty.
+    /// Returns the command of the correction, and further instructions; each may be empty.
     pub fn command_and_advice(&self) -> (&str, &str) {
         let is_command = ["kubectl ", "sluice "].iter().any(|start| self.correction.starts_with(start));
         match self.correction.split_once("; ") {
@@ -84,7 +84,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// The word for it.
+    /// Returns the word for the severity.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -118,17 +118,17 @@ macro_rules! checks {
             /// All checks.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Its code.
+            /// Returns the code of the check.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $code,)* }
             }
 
-            /// How bad its findings are.
+            /// Returns the severity of its findings.
             pub const fn severity(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity,)* }
             }
 
-            /// What it says.
+            /// Returns the description of the check.
             pub const fn describe(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
             }

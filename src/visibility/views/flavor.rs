@@ -1,4 +1,4 @@
-//! Flavors: nodes, quota, usage, and what still fits.
+//! Flavors: nodes, quota, usage, and pods that still fit.
 
 use super::answer::{AmountView, ViewMetadata, is_false};
 use schemars::JsonSchema;

@@ -1,4 +1,4 @@
-//! What the history of the last 24 hours tells: preemptions and usage, and for which time that is complete.
+//! Answers from the history of the last 24 hours: preemptions and usage, and the time for which they are complete.
 
 use super::answer::{AmountView, ListMetadata, ViewMetadata, is_false};
 use super::queues::ReasonCount;

@@ -1,4 +1,4 @@
-//! The state of the manager: who leads, what it decides and writes, and whether something is wrong.
+//! The state of the manager: the leader, its decisions and writes, and conditions that need attention.
 
 use super::answer::ViewMetadata;
 use super::finding::FindingCounts;

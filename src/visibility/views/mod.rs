@@ -1,9 +1,8 @@
-//! What users are shown, as values: the objects of `visibility.sluice.dev`, which the command line, the dashboard and clients of
-//! the API read alike.
+//! The values that users see: the objects of `visibility.sluice.dev`, for the command line, the dashboard and clients of the API.
 //!
-//! Invariants: types only, that are written and read in the same form; what is not known is absent, never a zero; a view holds only
-//! what its reader may see, because it is built for that reader. Times are RFC 3339 in UTC, durations whole seconds, positions
-//! start at 1.
+//! Invariants: only types, which are serialized and parsed in the same form; an unknown value is absent, never a zero; a view
+//! contains only what its reader may see, because it is built for that reader. Times are RFC 3339 in UTC, durations whole
+//! seconds, positions start at 1.
 
 mod answer;
 mod comparison;

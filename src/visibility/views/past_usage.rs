@@ -1,6 +1,6 @@
-//! Past usage of a LocalQueue, which has no greatest value.
+//! Past usage of a LocalQueue, which has no maximum.
 //!
-//! Invariant: what is infinite is a text in JSON, which has no such number, so that no reader takes it for unknown or for 0.
+//! Invariant: an infinite value is a text in JSON, which has no such number, so that no reader takes it for unknown or for 0.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -16,12 +16,12 @@ const INFINITE: &str = "inf";
 pub struct PastUsage(f64);
 
 impl PastUsage {
-    /// Takes a number. What is none is infinite, and 0 has no sign.
+    /// Creates a value. A number that is not finite becomes infinite, and 0 has no sign.
     pub fn new(number: f64) -> Self {
         Self(if number.is_nan() { f64::INFINITY } else { number + 0.0 })
     }
 
-    /// Compares two: the lesser one is the first in order.
+    /// Compares two values: the lesser one comes first in order.
     pub fn order(self, other: Self) -> Ordering {
         self.0.total_cmp(&other.0)
     }

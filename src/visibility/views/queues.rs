@@ -1,6 +1,7 @@
 //! ClusterQueues, cohorts and LocalQueues with quota, usage and counts.
 //!
-//! Invariant: for each cohort and flavor-resource, what its children borrow is what they lend and what the cohort itself borrows.
+//! Invariant: for each cohort and flavor-resource, *borrowed(children) + lent(cohort) = lent(children) + lent(own quota) +
+//! borrowed(cohort)*.
 
 use super::answer::{AmountView, ViewMetadata, is_false};
 use super::past_usage::PastUsage;

@@ -1,4 +1,4 @@
-//! What a durable record holds of usage: runs with a flavor-resource, or sums of an hour or a day.
+//! Usage in a durable record: runs with a flavor-resource, or sums of an hour or a day.
 
 use super::answer::{AmountView, ListMetadata, ViewMetadata};
 use super::history::{HoursView, Recorded};

@@ -1,6 +1,6 @@
-//! Why a Workload is where it is, and what would change that.
+//! Why a Workload is in its state, and what would change that.
 //!
-//! Invariant: a verdict holds only what the engine can show; a line that would be a guess is absent.
+//! Invariant: a verdict contains only what the engine can show; a line that would be a guess is absent.
 
 use super::answer::{AmountView, is_false};
 use super::comparison::Comparison;
@@ -65,7 +65,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns the blocker that says most: of a Workload that never fits the one that never goes, of others one that time ends.
+    /// Returns the blocker to show if only one is shown, preferably with amounts. If the Workload never fits, it is a blocker
+    /// that the end of other workloads cannot remove, otherwise one that it may remove.
     pub fn main_blocker(&self) -> Option<&BlockerView> {
         let with_amounts = if self.never_fits { BlockerKindView::NeverFits } else { BlockerKindView::InUse };
         let stays = |kind| {
@@ -179,7 +180,7 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
-    /// Returns the words that begin its line, in a terminal and on a page.
+    /// Returns the words at the start of its line, in a terminal and on a page.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Wait => "Wait",
@@ -306,7 +307,7 @@ pub struct WorkloadReference {
 }
 
 impl HistoryEntry {
-    /// Sorts by time; what happened in the same second, in the order in which it happens in the life of a Workload.
+    /// Sorts by time; events of one second in the order in which they occur in the life of a Workload.
     pub fn sort(entries: &mut [Self]) {
         const LIFE: [&str; 5] = ["QuotaReserved", "Admitted", "PodsReady", "Evicted", "Preempted"];
         entries.sort_by_key(|entry| {

@@ -57,7 +57,7 @@ pub struct WorkloadView {
 }
 
 impl WorkloadView {
-    /// Returns what a pending one waits for where no blocker says it: the message of its state.
+    /// Returns the message of a pending one, to be shown if no blocker explains the wait.
     pub fn pending_message(&self) -> &str {
         if self.state == WorkloadState::Pending { &self.message } else { "" }
     }
@@ -100,7 +100,7 @@ impl WorkloadState {
     pub const ALL: [Self; 5] =
         [Self::Pending, Self::QuotaReserved, Self::Admitted, Self::Evicted, Self::Finished];
 
-    /// The word for it.
+    /// Returns the word for the state.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
