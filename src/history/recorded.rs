@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Gap {
-    /// Its start.
+    /// Start of the gap.
     #[schemars(with = "String")]
     pub start: Timestamp,
-    /// Its end.
+    /// End of the gap.
     #[schemars(with = "String")]
     pub end: Timestamp,
     /// Number of runs that ended in it at an unknown time; they count until its start.

@@ -17,7 +17,7 @@ pub struct AmountView {
     pub number: Option<Number>,
 }
 
-/// Metadata of a view: a part of those of the object that it shows.
+/// Metadata of a view: a part of the metadata of its object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ViewMetadata {
@@ -55,7 +55,7 @@ pub struct Answer<T> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ViewList<T> {
-    /// How to go on.
+    /// Token of the next page, and number of rows after this one.
     #[serde(default)]
     pub metadata: ListMetadata,
     /// The views.

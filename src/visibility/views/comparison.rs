@@ -42,11 +42,11 @@ pub enum Scope {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Factor {
-    /// Its name.
+    /// Name of the factor.
     pub name: String,
-    /// Its value for the Workload that was asked about.
+    /// Value of the Workload that was asked about.
     pub workload: String,
-    /// Its value for the other one.
+    /// Value of the other Workload.
     pub other: String,
     /// What it means.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -63,11 +63,11 @@ pub struct FindingObject {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadClass {
-    /// Their namespace.
+    /// Namespace of the workloads.
     pub namespace: String,
     /// Name of the first of them.
     pub first: String,
-    /// Their number.
+    /// Number of workloads.
     pub count: u64,
 }
 

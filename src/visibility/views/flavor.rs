@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 pub struct FlavorView {
     /// Metadata of the ResourceFlavor.
     pub metadata: ViewMetadata,
-    /// Its Topology; empty for none.
+    /// Name of the Topology; empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub topology: String,
-    /// Its nodes.
+    /// Numbers of nodes that match the flavor.
     pub nodes: NodeCount,
     /// Capacity, quota and usage by resource, the scarcest first.
     #[serde(default)]
@@ -30,8 +30,8 @@ pub struct FlavorView {
     /// The ClusterQueue whose quota bounds `levels` too; empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cluster_queue: String,
-    /// Hosts, or the narrowest domains, in the order of their levels, then those that are not schedulable; only of a flavor that is
-    /// asked for by its name.
+    /// Hosts, or the narrowest domains, in the order of their levels, then the ones that are not schedulable; only of a flavor
+    /// that is asked for by its name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<DomainView>,
     /// How often all pods of the Workload that was asked for fit, all pod sets together.
@@ -45,11 +45,11 @@ pub struct FlavorView {
 pub struct JobFitView {
     /// The Workload, as namespace/name.
     pub workload: String,
-    /// Its pod sets.
+    /// Pod sets of the Workload.
     pub pod_sets: Vec<PodSetShape>,
     /// Number of such jobs that fit one beside the other now; 0 if the job does not fit.
     pub copies: u64,
-    /// Whether no more than that were counted.
+    /// Whether counting ended at this number, so that more may fit.
     #[serde(default, skip_serializing_if = "is_false")]
     pub at_least: bool,
     /// Why no further one fits.
@@ -61,7 +61,7 @@ pub struct JobFitView {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetShape {
-    /// Its name.
+    /// Name of the pod set.
     pub name: String,
     /// Number of pods.
     pub count: u64,

@@ -68,21 +68,21 @@ pub struct PreemptionView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HistoryWorkload {
-    /// Its namespace.
+    /// Namespace of the workload.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Its name.
+    /// Name of the workload.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Its UID, if it is the victim.
+    /// UID of the workload, if it is the victim.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// Its job.
+    /// Job of the workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<JobView>,
-    /// Its ClusterQueue.
+    /// ClusterQueue of the workload.
     pub cluster_queue: String,
-    /// Its effective priority.
+    /// Effective priority of the workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
 }
@@ -103,11 +103,11 @@ pub struct HistoryAmount {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreemptionReport {
-    /// How to go on.
+    /// Token of the next page, and number of rows after this one.
     pub metadata: ListMetadata,
     /// The preemptions.
     pub items: Vec<PreemptionView>,
-    /// Number of those that match, on all pages.
+    /// Number of preemptions that match, on all pages.
     pub total: u64,
     /// What the victims had used until then, by resource, of all that match.
     pub lost: Vec<HoursOf>,
@@ -185,7 +185,7 @@ pub struct UsageReport {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UsageView {
-    /// Its name is that of the group with the resource.
+    /// The name is the group with the resource.
     pub metadata: ViewMetadata,
     /// The group; empty for what belongs to none.
     pub group: String,
@@ -236,7 +236,7 @@ pub struct DayReport {
     pub wait_p99_seconds: Option<i64>,
     /// Number of evictions.
     pub evictions: u64,
-    /// Their number by reason, the most frequent first.
+    /// Number of evictions by reason, the most frequent first.
     pub evictions_by_reason: Vec<ReasonCount>,
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ManagerView {
-    /// Its name is that of the replica.
+    /// The name is the name of the replica.
     pub metadata: ViewMetadata,
     /// The program's version.
     pub version: String,
@@ -55,7 +55,8 @@ pub struct LeaderView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub since: Option<Timestamp>,
-    /// Number of replicas that have told the leader lately that they answer, with itself; absent where another replica leads.
+    /// Number of replicas that answer: the ones that reported to the leader lately, and the leader; absent where another replica
+    /// leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<u64>,
     /// Number of replicas.
@@ -103,7 +104,7 @@ pub struct WriteView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WatchView {
-    /// Their number.
+    /// Number of watches.
     pub total: u64,
     /// Those that are current.
     pub current: u64,

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterQueueView {
     /// Metadata of the ClusterQueue.
     pub metadata: ViewMetadata,
-    /// Its parent cohort; empty for none.
+    /// Name of the parent cohort; empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cohort: String,
     /// Whether it admits workloads.
@@ -28,7 +28,7 @@ pub struct ClusterQueueView {
     /// `StrictFIFO` or `BestEffortFIFO`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub queueing_strategy: String,
-    /// Its pending workloads.
+    /// Numbers of pending workloads.
     pub pending: PendingView,
     /// Number of its workloads with quota.
     pub reserving: u64,
@@ -37,10 +37,10 @@ pub struct ClusterQueueView {
     /// Quota and usage, by flavor-resource in the order of its spec.
     #[serde(default)]
     pub quota: Vec<QuotaView>,
-    /// Its share, if fair sharing is on.
+    /// Dominant resource share, if fair sharing is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareView>,
-    /// Its workloads that are not admitted, by reason.
+    /// Numbers of workloads that are not admitted, by reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<ReasonCount>,
 }
@@ -65,7 +65,7 @@ pub struct QuotaView {
     pub flavor: String,
     /// The resource.
     pub resource: String,
-    /// Nominal quota of the node; of a cohort, the sum of its own and those of its subtree.
+    /// Nominal quota of the node; of a cohort, the sum over the cohort and its subtree.
     pub nominal: AmountView,
     /// Current usage; of a cohort, the sum of its ClusterQueues.
     pub used: AmountView,
@@ -112,7 +112,7 @@ pub struct ShareView {
 pub struct ReasonCount {
     /// The reason: of `QuotaReserved=False` if that is why, else of `Admitted=False`.
     pub reason: String,
-    /// Their number.
+    /// Number of workloads.
     pub count: u64,
 }
 
@@ -122,7 +122,7 @@ pub struct ReasonCount {
 pub struct CohortView {
     /// Metadata of the Cohort; without a UID if the cohort exists only because others name it.
     pub metadata: ViewMetadata,
-    /// Its parent; empty for a root.
+    /// Name of the parent; empty for a root.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub parent: String,
     /// Names of the cohorts right below it.
@@ -140,7 +140,7 @@ pub struct CohortView {
     /// Quota and usage by flavor-resource.
     #[serde(default)]
     pub quota: Vec<QuotaView>,
-    /// Its share, if fair sharing is on.
+    /// Dominant resource share, if fair sharing is on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareView>,
     /// Whether its parents form a cycle, so that nothing below it is admitted.
@@ -161,7 +161,7 @@ pub struct LocalQueueView {
     /// Why not: `Stopped`, `ClusterQueueDoesNotExist`, or `ClusterQueue` with the reason of its ClusterQueue; empty if they may.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Its pending workloads.
+    /// Numbers of pending workloads.
     pub pending: PendingView,
     /// Number of its workloads with quota.
     pub reserving: u64,
@@ -170,7 +170,7 @@ pub struct LocalQueueView {
     /// Own usage and available amounts, by flavor-resource.
     #[serde(default)]
     pub quota: Vec<LocalQuotaView>,
-    /// Its workloads that are not admitted, by reason.
+    /// Numbers of workloads that are not admitted, by reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<ReasonCount>,
     /// Past usage divided by the weight, if admission fair sharing is on and it is known.

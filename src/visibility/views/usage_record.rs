@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UsageRecordReport {
-    /// How to go on.
+    /// Token of the next page, and number of rows after this one.
     pub metadata: ListMetadata,
     /// The rows, in the order of the record. A page that had to pass over many rows of others has fewer, or none.
     pub items: Vec<UsageRecordView>,
@@ -60,14 +60,14 @@ pub struct UsageRecordView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RecordedRun {
-    /// Its UID.
+    /// UID of the workload.
     pub uid: String,
-    /// Its name.
+    /// Name of the workload.
     pub name: String,
-    /// Its job.
+    /// Job of the workload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<JobView>,
-    /// Its effective priority.
+    /// Effective priority of the workload.
     pub priority: i64,
     /// Number of evictions before.
     pub attempt: u32,
@@ -109,6 +109,6 @@ pub struct WaitCount {
     /// The longest of these waits; absent of waits that are longer than a week.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub up_to_seconds: Option<i64>,
-    /// Their number.
+    /// Number of waits.
     pub count: u64,
 }

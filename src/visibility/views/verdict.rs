@@ -85,7 +85,7 @@ impl Verdict {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BlockerView {
-    /// Its kind.
+    /// Kind of the blocker.
     pub kind: BlockerKindView,
     /// Names of the pod sets.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -207,12 +207,12 @@ pub enum OptionNumber {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ahead {
-    /// Their number.
+    /// Number of workloads.
     pub count: u64,
-    /// At most three of them, the first of the queue first, those that the reader may see.
+    /// At most three of the workloads that the reader may see, the first of the queue first.
     #[serde(default)]
     pub first: Vec<AheadRow>,
-    /// Number of those in namespaces that the reader may not see, among the first.
+    /// Number of workloads among the first in namespaces that the reader may not see.
     #[serde(default)]
     pub hidden: u64,
 }
@@ -260,12 +260,12 @@ pub struct EstimatedRange {
     pub assumptions: Vec<String>,
     /// Number of running workloads that declare a maximum execution time.
     pub declared: u64,
-    /// Number of those whose time comes from earlier runs.
+    /// Number of running workloads whose time comes from earlier runs.
     pub from_history: u64,
     /// Number of these whose earlier runs ask for something else than they do.
     #[serde(default)]
     pub of_other_shape: u64,
-    /// Number of those without either: they do not end by themselves.
+    /// Number of running workloads without either: they do not end by themselves.
     pub unknown: u64,
     /// Number of earlier runs.
     #[serde(default)]
@@ -324,7 +324,7 @@ pub struct CheckView {
     pub name: String,
     /// `Pending`, `Ready`, `Retry` or `Rejected`.
     pub state: String,
-    /// Its message.
+    /// Message of the check.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Since when.

@@ -12,15 +12,15 @@ use serde::{Deserialize, Serialize};
 pub struct WorkloadView {
     /// Metadata of the Workload.
     pub metadata: ViewMetadata,
-    /// Its job.
+    /// Job of the Workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobView>,
     /// How far it is.
     pub state: WorkloadState,
-    /// Its LocalQueue; empty if it names none.
+    /// Name of the LocalQueue; empty if the Workload names none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub local_queue: String,
-    /// Its ClusterQueue; empty if it has no LocalQueue that names one.
+    /// Name of the ClusterQueue; empty if there is no LocalQueue that names one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cluster_queue: String,
     /// Effective priority: with the boost.
@@ -87,11 +87,11 @@ pub enum WorkloadState {
     Pending,
     /// It has quota, and admission checks are outstanding.
     QuotaReserved,
-    /// Its job may run.
+    /// The job may run.
     Admitted,
     /// It must stop and still has quota.
     Evicted,
-    /// Its job has finished.
+    /// The job has finished.
     Finished,
 }
 
