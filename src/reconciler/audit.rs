@@ -1,6 +1,6 @@
-//! Answers for audits: what the objects say that no snapshot holds.
+//! The core's answer to an audit: facts from objects that no snapshot contains.
 //!
-//! Invariants: nothing is changed; the answer costs a pass over nodes and jobs, which is why it is asked for at most once a minute.
+//! Invariants: nothing is changed; the answer costs a pass over nodes and jobs, which is why audits ask at most once a minute.
 
 use super::CoreSettings;
 use super::unit::comparison::is_charged_as_before;
@@ -16,10 +16,10 @@ use crate::topology::{AskedFlavor, FlavorSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Most entries of a list that names of jobs make.
+/// Maximum number of entries of a list with names of jobs.
 const MAX_ENTRIES: usize = 1_000;
 
-/// What an audit is made from.
+/// The input of an audit.
 pub(super) struct Audit<'a> {
     pub(super) cache: &'a Cache,
     pub(super) settings: &'a CoreSettings,
@@ -28,7 +28,7 @@ pub(super) struct Audit<'a> {
 }
 
 impl Audit<'_> {
-    /// Returns what an audit reads beside the snapshot.
+    /// Returns the facts that an audit reads beside the snapshot.
     pub(super) fn facts(&mut self) -> AuditFacts {
         let flavors = self.audited_flavors();
         let mut facts = AuditFacts {
@@ -54,7 +54,7 @@ impl Audit<'_> {
         facts
     }
 
-    /// Finds the LocalQueues without use.
+    /// Finds LocalQueues that no Workload uses.
     fn audit_local_queues(&self, facts: &mut AuditFacts) {
         let history = self.history.view();
         facts.recorded_since = history.records_from();
@@ -92,7 +92,7 @@ impl Audit<'_> {
         specs.into_iter().map(audited).collect()
     }
 
-    /// Counts jobs that run past the queues, and those whose priority class does not exist.
+    /// Counts jobs that run without being queued, and jobs whose priority class does not exist.
     fn audit_jobs(&self, facts: &mut AuditFacts) {
         let with_queues: BTreeSet<&Arc<str>> =
             self.cache.local_queues().map(|(key, _)| &key.namespace).collect();
@@ -117,14 +117,14 @@ impl Audit<'_> {
         }
     }
 
-    /// Returns what a job runs with beyond the charge of its Workload, which an earlier version of the manager made.
+    /// Returns the requests of a job beyond the charge of its Workload, which an earlier version of the manager made.
     fn uncharged(&self, kind: JobKind, key: &ObjectKey, view: &JobView) -> Option<String> {
         let found = view.related.since_start.found.as_ref().filter(|found| !found.uncharged.is_empty())?;
         let record = self.units().workload_of_job(kind, key)?;
         is_charged_as_before(record, view).then(|| found.uncharged_text())
     }
 
-    /// Whether a job runs in a managed namespace although neither it nor an owner is in a queue.
+    /// Returns whether a job runs in a managed namespace although neither it nor an owner is in a queue.
     fn runs_past_queues(&self, kind: JobKind, view: &JobView) -> bool {
         let units = self.units();
         !view.suspended
@@ -144,7 +144,7 @@ fn count<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
     }
 }
 
-/// Whether the controller of a check says that it is there.
+/// Returns whether the condition `Active` of a check holds, which its controller writes.
 fn is_active(check: &crate::api::v1beta2::AdmissionCheck) -> bool {
     check.status.conditions.iter().any(|condition| condition.type_ == "Active" && condition.status == "True")
 }

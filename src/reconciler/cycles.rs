@@ -27,8 +27,8 @@ pub(super) struct CycleRound<'a> {
 }
 
 impl Reconciler {
-    /// Runs cycles until no head can be nominated, but not many more than can be written: an unwritten decision holds
-    /// quota without effect, and a later decision is based on newer objects. Returns whether heads remain.
+    /// Runs cycles until no head can be nominated, with few more decisions than can be written: an unwritten decision holds quota
+    /// without effect, and a later decision is based on newer objects. Returns whether heads remain.
     pub(super) fn run_cycles(&mut self, items: &mut BTreeSet<ReconcileKey>, now: Timestamp) -> bool {
         if self.engine.next_reservation_expiry().is_some_and(|time| time <= now) {
             self.engine.expire_reservations(now);
@@ -48,7 +48,7 @@ impl Reconciler {
             budget = budget.saturating_sub(self.apply_decisions(decisions, &mut round));
             self.update_admission_block();
         }
-        // The scheduler made no decision on these.
+        // The scheduler decided nothing about these.
         for key in round.second_passes {
             self.second_passes().requeue(&key, None, now);
         }

@@ -17,7 +17,7 @@ pub(crate) fn event_on(
     Event { kind, key, uid, event_type, reason, note, once: false }
 }
 
-/// Says that an object cannot be decoded.
+/// Formats the note about an object that cannot be decoded.
 pub(crate) fn unreadable_text(kind: Kind, problem: &str) -> String {
     format!("{} cannot be read: {problem}", kind.resource().kind)
 }

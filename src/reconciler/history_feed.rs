@@ -1,7 +1,7 @@
-//! Feeds the history with what the objects say, and compares its open runs with the ledger.
+//! Feeds the history with the objects, and compares its open runs with the ledger.
 //!
-//! Invariant: assumed admissions are left out, because their writes have not landed, and so are Workloads that were removed with quota;
-//! the comparison adds both again.
+//! Invariant: assumed admissions are left out, because their writes have not landed, and so are Workloads that were removed with
+//! quota; the comparison adds both again.
 
 use super::scheduler_input::SchedulerInput;
 use super::settings::CoreSettings;
@@ -17,7 +17,7 @@ use crate::quota::FlavorResource;
 use crate::scheduler::Engine;
 use std::sync::Arc;
 
-/// What the history is fed from.
+/// The input of the history.
 pub(super) struct HistoryFeed<'a> {
     pub(super) cache: &'a Cache,
     pub(super) settings: &'a CoreSettings,
@@ -27,7 +27,7 @@ pub(super) struct HistoryFeed<'a> {
 }
 
 impl HistoryFeed<'_> {
-    /// Follows a Workload that was stored. `before` is its record before.
+    /// Records a stored Workload. `before` is its previous record.
     pub(super) fn follow(&mut self, key: &ObjectKey, before: Option<&WorkloadRecord>) {
         let Some(record) = self.cache.workload(key).filter(|_| self.ring.is_enabled()) else { return };
         if let Some(before) = before {
@@ -40,7 +40,7 @@ impl HistoryFeed<'_> {
         self.observe(record);
     }
 
-    /// Follows a Workload again whose ClusterQueue or charge may have changed with another object.
+    /// Records a Workload again if another object has changed its ClusterQueue or its charge.
     pub(super) fn follow_changed_surroundings(&mut self, key: &ObjectKey) {
         let Some(record) = self.cache.workload(key).filter(|_| self.ring.is_enabled()) else { return };
         let queue = self.cache.cluster_queue_name(record).unwrap_or_default();
@@ -64,7 +64,7 @@ impl HistoryFeed<'_> {
         input.is_charged_to_replacing(record, &AssumedAdmissions::default())
     }
 
-    /// Follows the nominal quotas above which a ClusterQueue borrows, or its deletion: without a cohort it borrows nothing.
+    /// Records the nominal quotas above which a ClusterQueue borrows, or its deletion. Without a cohort it does not borrow.
     pub(super) fn follow_quota(&mut self, name: &Arc<str>) {
         let record = self.cache.cluster_queue(name);
         let record = record.filter(|record| record.object.spec.cohort_name.is_some());
@@ -80,8 +80,8 @@ impl HistoryFeed<'_> {
         self.ring.set_nominal(name, quotas);
     }
 
-    /// Returns the number of flavor-resources of ClusterQueues whose open runs, together with assumed admissions, are not the usage
-    /// in the ledger. It must be 0 at each instant after the first lists.
+    /// Returns the number of flavor-resources of ClusterQueues whose open runs, together with assumed admissions, differ from the
+    /// usage in the ledger. It must be 0 at each instant after the first lists.
     pub(super) fn drift(&self) -> usize {
         if !self.ring.is_enabled() {
             return 0;

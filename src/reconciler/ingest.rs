@@ -1,5 +1,5 @@
-//! Received and deleted objects: the cache stores or drops each, and the consequences are configured in the scheduler or added
-//! to the work queue, as the rules of the kind say.
+//! Received and deleted objects: the cache stores or drops each, and the rules of its kind configure the scheduler or add objects
+//! to the work queue.
 
 use super::Reconciler;
 use super::events::unreadable_event;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 impl Reconciler {
     /// Handles an object from a watch or from the response to a write. A Workload, queue, flavor, topology or check that cannot
-    /// be decoded counts as far as it can: it keeps its quota, and admits nothing. Another object counts as absent. An event
-    /// reports it. `written` is the status that a write set, if the response may leave spec and status out.
+    /// be decoded is stored as far as possible: it keeps its quota, and admits nothing. Another undecodable object counts as
+    /// absent. An event reports it. `written` is the status that a write set, if the response may lack spec and status.
     pub(super) fn ingest(
         &mut self,
         kind: Kind,
@@ -69,7 +69,7 @@ impl Reconciler {
         result: Result<(), Unread>,
     ) {
         let changed = match result {
-            // Of a response that lacks what would have to be decoded nothing was stored.
+            // The response lacks the fields to decode: nothing was stored.
             Ok(())
                 if kind == Kind::Workload && self.cache.known_version(kind, key) != Some((uid, version)) =>
             {
@@ -125,7 +125,7 @@ impl Reconciler {
         }
     }
 
-    /// Removes an object. If a UID is given, only the object with that UID. Returns whether it was not another object.
+    /// Removes an object; if a UID is given, only the object with that UID. Returns false if another object exists under the key.
     fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) -> bool {
         let other = |uid: &str| self.cache.known_version(kind, key).is_some_and(|(known, _)| known != uid);
         if uid.is_some_and(|uid| !uid.is_empty() && other(uid)) {

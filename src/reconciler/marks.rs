@@ -24,7 +24,7 @@ impl Reconciler {
         self.mark_workloads(change.slices);
         self.mark_workload_and_job(key, change.owner.as_deref());
         if let Some(previous) = change.previous_owner {
-            // Its job has no Workload any more and must stop.
+            // Its job no longer has a Workload and must stop.
             self.sync_external_owner(&key.namespace, Some(&previous));
             self.mark_workload_and_job(key, Some(&previous));
         }
@@ -60,7 +60,7 @@ impl Reconciler {
         self.work_queue.add_all(steps);
     }
 
-    /// Marks the unit that a pod is in, its Workload, and the object that says its group.
+    /// Marks the unit of a pod, its Workload, and the object that determines its group.
     pub(super) fn mark_unit_of_pod(&mut self, pod: &ObjectKey) {
         if let Some(owner) = self.cache.owner_of_pod(pod) {
             self.work_queue.add(ReconcileKey::Unit(owner.clone()));
@@ -90,7 +90,7 @@ impl Reconciler {
     pub(super) fn mark_workloads_and_pods(&mut self, workloads: Vec<ObjectKey>) {
         for key in workloads {
             if let Some(record) = self.cache.workload(&key).filter(|record| record.annotations.is_slice) {
-                // A slice shrinks when the pods that go have ended.
+                // A slice shrinks after its surplus pods have ended.
                 let owner = record.owner.clone();
                 self.mark_workload_and_job(&key, owner.as_deref());
             }
@@ -126,8 +126,8 @@ impl Reconciler {
         self.work_queue.add_all(units.into_iter().map(ReconcileKey::Unit));
     }
 
-    /// Reads the jobs again that an object makes up: their pod sets change with it, and only the job itself says them. Publishes the
-    /// object, if webhooks read it.
+    /// Reads the jobs again whose pod sets an object determines: only a job itself has its pod sets. Publishes the object if
+    /// webhooks read it.
     pub(super) fn read_jobs_reading(&mut self, object: &RelatedKey) {
         if object.kind.in_reviews {
             self.snapshot_builder.mark_references_stale();

@@ -329,7 +329,7 @@ pub enum Observation {
         /// ClusterQueue of the replaced slice.
         cluster_queue: String,
     },
-    /// Preemption targets were computed again in a cycle, because they overlapped with those of another preemptor.
+    /// Preemption targets were computed again in a cycle, because they overlapped with the targets of another preemptor.
     TargetsRecomputed {
         /// ClusterQueue of the preemptor.
         cluster_queue: String,
@@ -354,11 +354,11 @@ pub enum Observation {
         /// Time since the creation of the job.
         latency: Duration,
     },
-    /// A ClusterQueue, a LocalQueue or a Cohort was deleted: what was counted of it is shown no longer.
+    /// A ClusterQueue, a LocalQueue or a Cohort was deleted: its counts are no longer shown.
     QueueDeleted {
-        /// Which of them.
+        /// Kind of the queue.
         kind: Kind,
-        /// Its name.
+        /// Key of the queue.
         key: ObjectKey,
     },
     /// An object is written again and again without the intended effect.

@@ -201,12 +201,12 @@ impl Reconciler {
         self.leading
     }
 
-    /// Returns what scheduler input is made of.
+    /// Returns the input of conversions for the scheduler.
     const fn scheduler_input(&self) -> SchedulerInput<'_> {
         SchedulerInput { cache: &self.cache, settings: &self.settings }
     }
 
-    /// Returns the units and what relates them to Workloads.
+    /// Returns the units with the caches and settings that relate them to Workloads.
     pub(crate) const fn units(&self) -> Units<'_> {
         Units { cache: &self.cache, settings: &self.settings }
     }
@@ -239,7 +239,7 @@ impl Reconciler {
         AdmissionChecks { cache: &self.cache, gates: &self.settings.gates }
     }
 
-    /// Returns what the history is fed from.
+    /// Returns the input of the history.
     const fn history_feed(&mut self) -> HistoryFeed<'_> {
         HistoryFeed {
             cache: &self.cache,
@@ -250,7 +250,7 @@ impl Reconciler {
         }
     }
 
-    /// Returns the history of the last 24 hours; to a recorder, which takes what it observes, and to readers.
+    /// Returns the history of the last 24 hours, for a recorder, which takes its entries, and for readers.
     pub const fn history(&mut self) -> &mut Ring {
         &mut self.history
     }
@@ -274,7 +274,7 @@ impl Reconciler {
         }
     }
 
-    /// Makes parked workloads miss the changes that wake them, or ends that.
+    /// Starts or stops dropping the changes that wake parked workloads.
     pub fn drop_wakeups(&mut self, drops: bool) {
         self.engine.drop_wakeups(drops);
     }

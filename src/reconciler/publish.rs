@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Most classes of pending workloads that are evaluated for one view: the others are for the next one.
+/// Maximum number of classes of pending workloads that are evaluated for one view: the next view gets the others.
 const MAX_CLASSES: usize = 256;
 /// Minimum interval between two rebuilds of the queue view, per queue. It takes effect with hundreds of queues.
 const MIN_INTERVAL_PER_QUEUE: SignedDuration = SignedDuration::from_millis(1);
@@ -69,9 +69,9 @@ impl Reconciler {
         }
     }
 
-    /// Returns the number of flavor-resources of ClusterQueues whose usage in the ledger differs from the sum over the
-    /// objects, those that were removed while pods ran on their quota, and assumed admissions. Returns 0 until all lists
-    /// are complete, because nothing is charged before.
+    /// Returns the number of flavor-resources of ClusterQueues whose usage in the ledger differs from the sum over the objects,
+    /// over objects that were removed while pods ran on their quota, and over assumed admissions. Returns 0 until all lists are
+    /// complete, because nothing is charged before.
     pub fn ledger_drift(&self) -> usize {
         if !self.is_synced() {
             return 0;
@@ -90,8 +90,8 @@ impl Reconciler {
         sums.drift(&self.cache, &self.engine)
     }
 
-    /// Returns the number of flavor-resources of ClusterQueues whose open runs in the history, together with assumed admissions, are
-    /// not the usage in the ledger; 0 until all lists are complete, because nothing is charged before.
+    /// Returns the number of flavor-resources of ClusterQueues whose open runs in the history, together with assumed admissions,
+    /// differ from the usage in the ledger; 0 until all lists are complete, because nothing is charged before.
     pub fn history_drift(&mut self) -> usize {
         if self.is_synced() { self.history_feed().drift() } else { 0 }
     }
@@ -184,7 +184,7 @@ impl Reconciler {
         let counts = self.queues.local_queue_counts(key);
         let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
         let stopped = record.object.spec.stop_policy.unwrap_or_default() != StopPolicy::None;
-        // What waits for a ClusterQueue that does not exist is in no queue.
+        // A Workload that waits for a missing ClusterQueue is in no queue.
         let lost = counts.unadmitted.iter().filter(|(why, _)| why.reason == "NoReservation");
         let pending = if self.cache.cluster_queue(&target).is_some() {
             with_waiting(self.engine.local_pending(&target, key), counts)

@@ -1,4 +1,4 @@
-//! Publishing: what lists show of the objects of queues.
+//! Publishing: facts about the objects of queues, for lists.
 
 use super::CoreSettings;
 use super::queues::activity::preemption_of;
@@ -11,7 +11,7 @@ use crate::snapshot::{ClusterQueueFacts, CohortFacts, ObjectFacts, QueueFacts};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns what follows from the specs of queues and cohorts, and from the settings.
+/// Returns the facts that follow from the specs of queues and cohorts, and from the settings.
 pub(super) fn queue_facts(cache: &Cache, settings: &CoreSettings) -> QueueFacts {
     let mut units = QuotaUnits::default();
     for (name, record) in cache.cluster_queues() {

@@ -62,7 +62,7 @@ impl Reconciler {
         self.update_snapshot(now);
     }
 
-    /// Checks heads that fit and are not admitted, and reports those that wait for long.
+    /// Checks heads that fit and are not admitted, and reports the ones that wait for long.
     fn check_heads(&mut self, now: Timestamp) {
         let interval = self.settings.snapshot.head_check;
         let check = self.queues.waiting_heads.check(&self.cache, &mut self.engine, interval, now);

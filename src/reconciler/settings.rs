@@ -61,7 +61,7 @@ impl Default for CoreSettings {
             transform: Transform::default(),
             requeue_by_creation: false,
             engine: EngineSettings::default(),
-            // Pods are read only where the configuration asks for it: there are many more of them than of other jobs.
+            // Pods are read only if the configuration asks for it: there are far more pods than other jobs.
             frameworks: frameworks()
                 .filter(|row| row.role == Role::Suspended)
                 .map(|row| row.name.to_owned())
@@ -171,7 +171,7 @@ impl CoreSettings {
         false
     }
 
-    /// Returns whether only the pods of a managed kind say when they have ended.
+    /// Returns whether the end of some managed jobs is known from their pods alone.
     fn needs_end_of_pods(&self) -> bool {
         self.job_kinds().any(|kind| self.manages_kind(kind) && !kind.tells_end_of_pods())
     }
@@ -186,8 +186,8 @@ impl CoreSettings {
         frameworks().map(JobKind::new).chain(self.added_job_kinds.iter().copied())
     }
 
-    /// Returns the built-in kinds whose webhooks and permissions are needed: those that are managed, and pods where a managed kind
-    /// holds them.
+    /// Returns the built-in kinds whose webhooks and permissions are needed: managed kinds, and pods where a managed kind holds
+    /// them.
     pub fn needed_frameworks(&self) -> Vec<&'static Framework> {
         let holds_pods = |row: &Framework| row.is_pod() && self.manages_pods();
         frameworks().filter(|row| self.manages_kind(JobKind::new(row)) || holds_pods(row)).collect()
@@ -279,7 +279,7 @@ pub struct CoreGates {
     pub finish_orphaned_workloads: bool,
     /// `CleanupProvisioningRequestsOnEviction`: ProvisioningRequests of an evicted Workload are deleted immediately.
     pub cleanup_provisioning_requests_on_eviction: bool,
-    /// ProvisioningRequests are read and made.
+    /// ProvisioningRequests are read and created.
     pub provisioning_requests: bool,
     /// `ReclaimablePods`: the quota of pods that will not run again is released.
     pub reclaimable_pods: bool,

@@ -1,7 +1,7 @@
 //! One scheduling cycle at a time, for the replay of recorded decisions, and read access for reports of simulations.
 //!
-//! Invariant: the statuses are those of the write path. What a round does beside its cycle (the life cycle of other Workloads,
-//! admission checks, statuses of queues) is left out, because a recording ends with its cycle.
+//! Invariant: the statuses equal the ones of the write path. The other parts of a round (the life cycle of other Workloads,
+//! admission checks, statuses of queues) are left out, because a recording ends with its cycle.
 
 use super::cycles::CycleRound;
 use super::events::unreadable_text;
@@ -47,8 +47,8 @@ impl Reconciler {
         })
     }
 
-    /// Queues what a recording starts with beside the Workloads that may be queued: those with invalid requests, whose
-    /// nomination reports why, and all second passes, which are due at once.
+    /// Queues the Workloads of a recording that a round would not queue: Workloads with invalid requests, whose nomination
+    /// reports the error, and all second passes, which are due immediately.
     pub(crate) fn queue_as_recorded(&mut self) {
         let invalid =
             self.cache.workloads().filter(|(_, record)| record.effective_requests.misconfiguration.is_some());
@@ -96,9 +96,9 @@ impl Reconciler {
         self.writes.take_effects()
     }
 
-    /// Writes the pending reason of a head alone. In a cluster it is a part of the next step of its Workload, which may have
-    /// more to say (a back-off that has ended), and a head that was skipped gets none before the next cycle: where a
-    /// recording ends, Kueue has written the verdict and nothing else.
+    /// Writes only the pending reason of a head. In a cluster it is a part of the next step of its Workload, which may write more
+    /// (an expired back-off), and a skipped head gets none before the next cycle: where a recording ends, Kueue has written the
+    /// verdict and nothing else.
     fn write_verdict(&mut self, key: &ObjectKey, verdict: &Verdict, now: Timestamp) {
         let record = self.cache.workload(key).filter(|record| !holds_quota(&record.status));
         let Some(record) = record else { return };

@@ -21,7 +21,8 @@ impl Reconciler {
                 }
             }
             ReconcileKey::Unit(unit) => {
-                // The members of other units are written one by one, and a write of one does not wait for that of another.
+                // The members of other units are written one by one, and a write of one member does not wait for a write of
+                // another.
                 if unit.kind.role != Role::Suspended || self.may_step(item, now) {
                     self.step_unit(unit, now);
                 }

@@ -1,4 +1,4 @@
-//! What ClusterQueues are charged for, summed apart from the ledger, to be compared with it.
+//! Charges by ClusterQueue, added up apart from the ledger, for a comparison with it.
 
 use crate::cache::Cache;
 use crate::quota::{FlavorResource, NodeRef};
@@ -12,14 +12,14 @@ use std::sync::Arc;
 pub(super) struct UsageSums(pub(super) BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>>);
 
 impl UsageSums {
-    /// Adds what Workloads are charged for.
+    /// Adds the charges of Workloads.
     pub(super) fn add_charges(&mut self, charges: impl IntoIterator<Item = Charge>) {
         for Charge { cluster_queue, usage, .. } in charges {
             self.add(cluster_queue, usage.into_iter().map(|(fr, amount)| (fr, amount.to_i128())));
         }
     }
 
-    /// Adds amounts to those of a ClusterQueue.
+    /// Adds amounts to the sums of a ClusterQueue.
     pub(super) fn add(
         &mut self,
         cluster_queue: Arc<str>,
@@ -32,7 +32,7 @@ impl UsageSums {
         }
     }
 
-    /// Returns the number of flavor-resources of existing ClusterQueues of which the sum is not the usage in the ledger.
+    /// Returns the number of flavor-resources of existing ClusterQueues whose sum differs from the usage in the ledger.
     pub(super) fn drift(mut self, cache: &Cache, engine: &Engine) -> usize {
         let mut drift = 0_usize;
         for (name, _) in cache.cluster_queues() {

@@ -49,7 +49,7 @@ pub(crate) enum Alarm {
     PendingReasons,
     /// Checks whether heads fit that are not admitted.
     HeadCheck,
-    /// Frees the room of a pod that should have ended.
+    /// Releases the capacity of a pod that should have ended.
     LostPod,
 }
 

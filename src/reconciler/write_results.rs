@@ -1,4 +1,4 @@
-//! Results of writes. The next step follows from the objects as they are then.
+//! Results of writes. The next step follows from the objects after the write.
 
 use super::events::{event_on, workload_warning};
 use super::messages::{Effect, EventType, Observation, Verb, WriteOutcome, WriteResult};
@@ -14,8 +14,8 @@ use serde_json::Value;
 
 /// HTTP status of an object that would be invalid.
 const INVALID: u16 = 422;
-/// Number of consecutive writes without the intended effect from which they are reported: another client may write at the
-/// same time.
+/// Number of consecutive writes without the intended effect after which they are reported: a single one may be due to another
+/// client that wrote at the same time.
 const REPORTED_INEFFECTIVE_WRITES: u32 = 2;
 
 impl Reconciler {
@@ -29,7 +29,7 @@ impl Reconciler {
             WriteOutcome::Done(object) => {
                 let effective = self.writes.record_landed(&(kind, key.clone()), &mut write, &object, now);
                 if !effective {
-                    // It would be decided again at once, and its events sent each time.
+                    // The decision would be repeated immediately, and its events sent each time.
                     write.effects.clear();
                 }
                 if write.purpose == WritePurpose::SecondPass {
@@ -38,7 +38,7 @@ impl Reconciler {
                 if object.pointer("/metadata/name").is_some() {
                     self.ingest(kind, object, write.expected_status.clone());
                 } else if write.verb == Verb::Delete {
-                    // Nothing kept it: a step before the watch tells would delete it again.
+                    // Nothing kept it: a step before the watch event of the deletion would delete it again.
                     let uid = object.pointer("/details/uid").and_then(Value::as_str);
                     self.record_deletion(kind, key, uid);
                 }
@@ -79,7 +79,7 @@ impl Reconciler {
                 self.writes.record_failure(kind, key, now);
                 self.handle_failed_write(kind, key, &write);
                 match on_behalf_of {
-                    // The Workload to report it on may not exist.
+                    // The Workload of the report may not exist.
                     Some(ReconcileKey::Unit(unit)) if kind == Kind::Workload => {
                         if let Some((kind, object)) = self.units().subject_of(&unit) {
                             self.report_rejected(kind, &object, code, &message);
@@ -136,7 +136,8 @@ impl Reconciler {
         leaves_out(&record.status, applied) && self.writes.use_merge_patch(key)
     }
 
-    /// Removes what an apply that has landed left out, and what is still there: the next plan may not know that it is to go.
+    /// Removes the parts of a Workload's status that a landed apply left out and that are still there. The next plan may not know
+    /// that they must be removed.
     fn remove_left_out(&mut self, key: &ObjectKey, write: &InFlightWrite, now: Timestamp) {
         let (Some(applied), Some(record)) = (&write.expected_status, self.cache.workload(key)) else {
             return;

@@ -1,4 +1,5 @@
-//! Objects that may stand between a queued object and what is below it, and are not stored as jobs: `cache::links` has their places.
+//! Objects that may stand between a queued object and the objects below it, and are not stored as jobs; `cache::links` has their
+//! places.
 
 use super::{KindRules, Received, Steps, Unread};
 use crate::api::{ObjectKey, names};
@@ -11,7 +12,7 @@ use std::sync::Arc;
 /// Pods, as (group, kind).
 const POD: (&str, &str) = ("", "Pod");
 
-/// ReplicaSets, of which only their place between a Deployment and its pods is known.
+/// ReplicaSets, which are known only as a place between a Deployment and its pods.
 pub(super) struct ReplicaSets;
 
 impl KindRules for ReplicaSets {
@@ -33,12 +34,12 @@ impl KindRules for ReplicaSets {
     }
 }
 
-/// Notes that objects cannot be read: those that are known stay, and nothing waits for others.
+/// Records that the objects of a kind cannot be read: known objects stay, and nothing waits for unknown ones.
 pub(in crate::reconciler) fn mark_unread(core: &mut Reconciler, kind: Kind) {
     set_read(core, kind, false);
     core.lists.mark_listed(kind);
     if core.leading {
-        // What waits for an object of the kind is let go.
+        // Objects that waited for one of this kind continue.
         core.work_queue.add_all(core.all_keys());
     }
 }
@@ -61,7 +62,8 @@ pub(super) fn set_link(core: &mut Reconciler, kind: Kind, key: &ObjectKey, entry
     }
 }
 
-/// Follows that the object with a UID has appeared, is gone, or has another place: something else may be queued above what is below it.
+/// Handles that the object with a UID has appeared, was deleted, or has another place: another object may now be queued in place
+/// of the objects below it.
 pub(super) fn follow_move(core: &mut Reconciler, uid: &str) {
     core.work_queue.add_all(core.units().steps_below(uid));
     let below = core.cache.below(uid).links.into_iter();
@@ -79,8 +81,8 @@ pub(super) fn follow_move(core: &mut Reconciler, uid: &str) {
     }
 }
 
-/// Returns a pod as a possible owner of others; `None` if pods are no jobs, or no search for a queue ends at this one or goes on from
-/// it. Most pods of a cluster are such.
+/// Returns a pod as a possible owner of others; `None` if pods are no jobs, or no search for a queue stops at this pod or
+/// continues from it. Most pods of a cluster are of that sort.
 pub(super) fn pod_entry(core: &Reconciler, pod: &ObjectMeta) -> Option<OwnerEntry> {
     if !core.settings.manages_pods() {
         return None;
@@ -113,9 +115,9 @@ pub(super) fn pod_entry(core: &Reconciler, pod: &ObjectMeta) -> Option<OwnerEntr
     })
 }
 
-/// Returns whether the search from what is below a pod has to go on to the controller of the pod: it is of a kind that is known, whether
-/// that makes pods or not. Of pods of a ReplicaSet there are many; they count only below something that is queued, or may be as far as
-/// can be seen.
+/// Returns whether the search from the objects below a pod must continue to the controller of the pod: the kind of the controller
+/// is known, whether it makes pods or not. A ReplicaSet has many pods; they count only below a queued object, or below one that
+/// may be queued as far as is known.
 fn leads_on(core: &Reconciler, pod: &ObjectKey, uid: &str, controller: &OwnerRef) -> bool {
     if (controller.group(), controller.kind.as_str()) != REPLICA_SET {
         let is_known = framework(controller.group(), &controller.kind).is_some();

@@ -1,7 +1,7 @@
-//! What the reconciler does with the objects of each kind: the one place that knows all kinds.
+//! Rules for the objects of each kind: the one place that knows all kinds.
 //!
-//! Invariants: each kind says what happens when an object is stored, when it is removed and when a write of it has ended;
-//! a kind whose objects get steps says what a step does.
+//! Invariants: each kind has rules for an object that is stored, for one that is removed, and for the end of a write; a kind
+//! whose objects get steps has rules for a step.
 
 mod links;
 mod only_read;
@@ -31,9 +31,9 @@ pub(super) struct Received {
 
 /// An object that cannot be decoded.
 pub(super) struct Unread {
-    /// The field, and what is wrong with it.
+    /// The field and its error.
     pub(super) problem: String,
-    /// Whether what could be decoded was stored.
+    /// Whether the decodable part was stored.
     pub(super) in_part: bool,
 }
 
@@ -43,15 +43,15 @@ impl From<String> for Unread {
     }
 }
 
-/// What the reconciler does with the objects of a kind.
+/// Rules for the objects of a kind.
 pub(super) trait KindRules {
-    /// Stores an object; what follows is configured in the scheduler or added to the work queue.
+    /// Stores an object, then configures the scheduler or adds objects to the work queue.
     fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread>;
 
-    /// Follows that an object cannot be decoded any more, or that it can again.
+    /// Handles that an object can no longer be decoded, or can be decoded again.
     fn follow_readability(&self, _: &mut Reconciler, _: &ObjectKey) {}
 
-    /// Removes an object; what follows is configured in the scheduler or added to the work queue.
+    /// Removes an object, then configures the scheduler or adds objects to the work queue.
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey);
 
     /// Adds an object and the objects that depend on it to the work queue, after a write of the object ended.
@@ -70,7 +70,7 @@ pub(super) trait Steps {
     fn after_cycles(&self, core: &mut Reconciler, key: &ObjectKey, now: Timestamp);
 }
 
-/// Returns what the reconciler does with the objects of a kind.
+/// Returns the rules for the objects of a kind.
 pub(super) fn rules(kind: &Kind) -> &dyn KindRules {
     match kind {
         Kind::Namespace => &OnlyRead(only_read::Namespaces),
@@ -136,14 +136,14 @@ trait NextWrite: Stored {
     /// Returns the next write of an object, if it needs one.
     fn next_write(&self, core: &Reconciler, key: &ObjectKey, now: Timestamp) -> Option<WriteRequest>;
 
-    /// Follows that an object cannot be decoded any more, or that it can again: ClusterQueues that refer to it are inactive as
-    /// long as it cannot.
+    /// Handles that an object can no longer be decoded, or can be decoded again: ClusterQueues that refer to it are inactive as
+    /// long as it cannot be decoded.
     fn follow_readability(&self, core: &mut Reconciler, _: &ObjectKey) {
         core.reconfigure_cluster_queues();
     }
 }
 
-/// Stores an object, or what can be decoded of it.
+/// Stores an object, or the part of it that can be decoded.
 fn store_as_far_as_readable<T: NextWrite>(
     kind: &T,
     core: &mut Reconciler,

@@ -46,7 +46,7 @@ impl KindRules for Workloads {
         core.writes.completing.remove(key);
         core.writes.restarts.remove(key);
         core.membership.assumed.remove(key);
-        // Of one with quota the next step says whether pods still run on it.
+        // If the Workload held quota, the next step finds out whether pods still run on it.
         if core.cache.vanished(key).is_none() {
             core.engine.release(key);
         }
@@ -123,8 +123,8 @@ impl KindRules for Pods {
     }
 }
 
-/// Returns why nothing starts a pod that is held: the annotation of a marked template, which a user may write as well, has it held, and
-/// only the label of such a template, or its controller, has it started.
+/// Returns why nothing starts a held pod. The annotation of a marked template holds it, which a user may set as well, but only
+/// the label of such a template, or its controller, gets it started.
 fn never_started(pod: &Pod) -> Option<String> {
     let has =
         |map: &Option<BTreeMap<String, String>>, key| map.as_ref().is_some_and(|map| map.contains_key(key));
@@ -144,8 +144,8 @@ fn never_started(pod: &Pod) -> Option<String> {
     })
 }
 
-/// Returns why a pod of a queue runs without quota: no webhook has held it when it was made, as it had a controller that has let go of it
-/// since, or as no webhook answered. It runs on: a pod that its controller leaves behind does so as well.
+/// Returns why a pod of a queue runs without quota: no webhook held it at its creation, because it had a controller, which has
+/// released it since, or because no webhook answered. It keeps running, as does a pod that its controller leaves behind.
 fn never_queued(core: &Reconciler, pod: &Pod) -> Option<String> {
     let (meta, spec) = (&pod.metadata, pod.spec.as_ref()?);
     let queue = meta.labels.as_ref()?.get(names::QUEUE_NAME_LABEL).filter(|name| !name.is_empty())?;
@@ -162,7 +162,7 @@ fn never_queued(core: &Reconciler, pod: &Pod) -> Option<String> {
     if is_managed || is_held || is_controlled || ends || !core.settings.manages_kind(JobKind::POD) {
         return None;
     }
-    // What a started job leaves behind runs on its quota as long as its Workload has some.
+    // Pods that a started job leaves behind run on its quota as long as its Workload has some.
     let started_by = meta.annotations.as_ref().and_then(|map| map.get(names::WORKLOAD_ANNOTATION));
     let is_charged = started_by.is_some_and(|name| core.cache.holds_quota(&ObjectKey::new(namespace, name)));
     (!is_charged && core.units().manages_namespace(namespace)).then(|| {
@@ -173,8 +173,8 @@ fn never_queued(core: &Reconciler, pod: &Pod) -> Option<String> {
     })
 }
 
-/// Follows that a job cannot be decoded: of its place among owners counts what its metadata says. That matters to a user only if it is
-/// in a queue, or below an object that is.
+/// Handles that a job cannot be decoded: its place among owners follows from its metadata. This matters to a user only if the job
+/// is in a queue, or below an object that is.
 fn follow_unread(
     core: &mut Reconciler,
     kind: JobKind,
@@ -239,7 +239,7 @@ impl KindRules for JobKind {
             core.cache.forget_counts(&view.uid);
             core.snapshot_builder.remove_job(*self, &view);
             core.mark_workloads_of_job(*self, &view);
-            // They may have lost their owner before, while it still existed.
+            // These Workloads may have lost their owner earlier, while it still existed.
             let of_replicas = core.units().workloads_of_replicas(*self, &view);
             core.mark_workloads(of_replicas);
             let above = core.units().steps_above(&view);
@@ -264,7 +264,7 @@ impl KindRules for JobKind {
     }
 }
 
-/// Returns whether a job was suspended or resumed, asks for something else, or names other objects that it has made.
+/// Returns whether a job was suspended or resumed, requests other pods, or names other objects that it has made.
 fn is_in_other_state(before: &JobView, now: &JobView) -> bool {
     before.suspended != now.suspended
         || before.pod_sets != now.pod_sets

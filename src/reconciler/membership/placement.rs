@@ -35,7 +35,7 @@ impl Reconciler {
             self.queue_updates().mark_queues_of(key);
             self.cache.forget_vanished(key);
         }
-        // Of one that cannot be decoded nothing more is decided: it keeps what it holds.
+        // Nothing is decided about an undecodable Workload: it keeps its quota.
         let unreadable = self.cache.unreadable().problem(Kind::Workload, key).is_some();
         let record = self.cache.workload(key);
         let Some(record) = record.filter(|record| !unreadable || reservation::holds_quota(&record.status))
@@ -78,7 +78,7 @@ impl Reconciler {
         };
         let has_outdated_reclaimable = facts.owner.has_outdated_reclaimable(&record.status);
         let assumed = self.membership.assumed.get(key);
-        // The spec may have been written after the decision: it is made again on what the Workload asks for now.
+        // The spec may have changed after the decision: it is made again for the present requests.
         let is_of_now = |assumed: &AssumedAdmission| {
             assumed.uid == record.meta.uid && assumed.generation == record.meta.generation
         };

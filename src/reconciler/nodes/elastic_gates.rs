@@ -1,8 +1,9 @@
 //! The gates of elastic jobs: which pods of a job that grew or shrank may run.
 //!
-//! Invariants: no more pods of a pod set run than the slice in use is charged for, and the one that takes over from it: nothing is
-//! ungated while a write may change which these are. A pod that terminates counts until it has ended. Of two objects whose pods share
-//! a slice, such as the RayClusters of a RayService that is upgraded, the second gets what the first leaves.
+//! Invariants: the running pods of a pod set never exceed the charge of the slice in use, nor that of the slice that takes over
+//! from it: nothing is ungated while a write may change which slices these are. A terminating pod counts until it has ended. If
+//! the pods of two objects share a slice, such as the RayClusters of a RayService during an upgrade, the second object gets the
+//! pods that the first leaves.
 //! Pods are ungated by name, so that two decisions on the same pods are the same.
 
 use super::pod_change::{PodChange, gate_removed_observation, gates_without};
@@ -25,12 +26,12 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(super) struct Opened {
     pub(super) changes: Vec<PodChange>,
-    /// Names of pods that stay gated because what an admission check gave them differs from what it gives now, and cannot be
-    /// changed.
+    /// Names of pods that stay gated because an admission check has changed its additions since their creation, and fields of a
+    /// pod cannot be changed.
     pub(super) stale: Vec<Arc<str>>,
 }
 
-/// What admission checks add to a pod when it is ungated: its template has what they gave at the start of the job.
+/// Additions of admission checks to a pod when it is ungated: its template has the additions from the start of the job.
 #[derive(Default)]
 struct Additions<'a> {
     annotations: BTreeMap<&'a str, &'a str>,
@@ -67,7 +68,7 @@ pub(super) fn changes(cache: &Cache, record: &WorkloadRecord, now: Timestamp) ->
     opened
 }
 
-/// Returns whether a write may change, before the next step, how many pods of a job have quota: of a slice, or of a new one.
+/// Returns whether a write, of a slice or of a new one, may change before the next step how many pods of a job have quota.
 pub(super) fn may_change_size(cache: &Cache, record: &WorkloadRecord, writes: &Writes) -> bool {
     let key = &record.meta.key;
     let beside = cache.slices_beside(key);
@@ -89,11 +90,12 @@ fn charged_pods(record: &WorkloadRecord, set: &PodSetAssignment) -> i32 {
     set.count.map_or(left, |granted| granted.min(left))
 }
 
-/// How many more pods of a pod set each of several objects may run that share a slice, by UID; empty if there is only one.
+/// Remaining number of pods of a pod set for each of several objects that share a slice, by UID; empty if there is only one
+/// object.
 struct Shares(BTreeMap<Arc<str>, usize>);
 
 impl Shares {
-    /// Those that were created first come first, with as many pods as they ask for or run.
+    /// Divides the pods: the object that was created first gets as many pods as it requests or runs, then the next one.
     fn of(
         cache: &Cache,
         pod_set: &str,
@@ -145,7 +147,7 @@ impl<'a> Additions<'a> {
         additions
     }
 
-    /// Returns whether a pod can get the additions: another value of its own cannot be changed.
+    /// Returns whether a pod can get the additions: a different value that it already has cannot be changed.
     fn fit(&self, pod: &WorkloadPod) -> bool {
         let annotated =
             |key: &str| pod.annotations.iter().find(|(own, _)| own == key).map(|(_, v)| v.as_str());

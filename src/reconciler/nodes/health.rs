@@ -12,7 +12,7 @@ use crate::lifecycle::node_failure::{NodeFailureGates, NodeHealth, NodeHealthRep
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration;
 
-/// Judges the hosts that workloads are assigned to.
+/// Evaluates the hosts that workloads are assigned to.
 #[derive(Clone, Copy)]
 pub(crate) struct HostHealth<'a> {
     pub(crate) cache: &'a Cache,

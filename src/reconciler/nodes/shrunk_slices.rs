@@ -1,6 +1,6 @@
 //! Topology assignments of slices that shrank.
 //!
-//! Invariant: the pods that are left keep their domains; what the others had is free for other workloads.
+//! Invariant: remaining pods keep their domains; the domains of the others are free for other workloads.
 
 use super::ungating::domain_of_pod;
 use crate::api::names;
@@ -11,8 +11,8 @@ use crate::cache::pods::{PodRecord, WorkloadPod};
 use crate::cache::records::WorkloadRecord;
 use crate::topology::{Placement, encode};
 
-/// Returns the admission of a running slice without the domains of pods that it no longer asks for; `None` if there are none. A
-/// slice shrinks when these pods have ended.
+/// Returns the admission of a running slice without the domains of surplus pods; `None` if there are none. A slice shrinks after
+/// these pods have ended.
 pub(crate) fn admission_after_shrink(cache: &Cache, record: &WorkloadRecord) -> Option<Admission> {
     let old = record.status.admission.as_ref()?;
     if !record.annotations.is_slice || !record.may_run() {

@@ -1,9 +1,9 @@
 //! Ungates pods of admitted workloads: removes the topology gate of a pod and adds the node selector of its assigned
 //! domain.
 //!
-//! Invariants: all pods of a workload are decided together, on the newest assignment and pods, and only while no write
-//! of these pods is in flight. A write carries the resourceVersion of its pod, so that a pod that has changed since is
-//! decided again (I12). No more pods are ungated than were granted (I22).
+//! Invariants: all pods of a workload are decided together, on the newest assignment and pods, and only while no write of these
+//! pods is in flight. A write carries the resourceVersion of its pod, so that a pod that has changed since is decided again
+//! (I12). At most the granted number of pods is ungated (I22).
 
 use super::health::HostHealth;
 use super::pod_change::{PodChange, gate_removed_observation, gates_without};
@@ -123,8 +123,8 @@ impl<'a> PodUngating<'a> {
         }
     }
 
-    /// Emits an event that names the nodes for which pods stay gated, once for each text: nothing else says why they
-    /// wait, although other nodes may be free.
+    /// Emits an event that names the nodes for which pods stay gated, once for each text. Without it a user could not see why
+    /// pods wait although other nodes may be free.
     fn report_gated_pods(&mut self, record: &WorkloadRecord, hosts: &BTreeSet<Arc<str>>, now: Timestamp) {
         let reasons: Vec<String> =
             hosts.iter().filter_map(|host| self.hosts.reason_to_keep_pods_gated(record, host, now)).collect();
@@ -311,8 +311,9 @@ fn grouped_pod_sets(record: &WorkloadRecord) -> Vec<(&str, Option<&str>, i32)> {
     .collect()
 }
 
-/// Returns the number of pods of the leader's pod set if a pod set is that of the workers in its group: some kinds count leader and
-/// workers in one sequence. The smaller pod set is the leader's, of equal ones the first. `sets`: name, group and count of each.
+/// Returns the number of pods in the leader's pod set if this pod set is the workers' of the same group: some kinds count leader
+/// and workers in one sequence. The smaller pod set is the leader's, of equal ones the first. `sets`: name, group and count of
+/// each.
 fn pods_before(sets: &[(&str, Option<&str>, i32)], name: &str) -> i64 {
     let Some(at) = sets.iter().position(|(own, ..)| *own == name) else { return 0 };
     let Some((_, Some(group), count)) = sets.get(at).copied() else { return 0 };
@@ -323,7 +324,7 @@ fn pods_before(sets: &[(&str, Option<&str>, i32)], name: &str) -> i64 {
     sets.iter().enumerate().find_map(leader).map_or(0, i64::from)
 }
 
-/// Returns the ranks of pods whose indexes go on after those of a leader's pods, unless one of them has the index of a leader.
+/// Returns the ranks of pods whose indexes continue after the pods of a leader, unless one of them has the index of a leader.
 fn pod_ranks(ranks: impl Iterator<Item = Option<i64>>, before: i64) -> Vec<Option<i64>> {
     let ranks: Vec<Option<i64>> = ranks.collect();
     let own_sequence = ranks.iter().flatten().any(|rank| *rank < before);
@@ -363,7 +364,7 @@ mod tests {
         assert_eq!((pods_before(&equal, "first"), pods_before(&equal, "second")), (0, 2));
     }
 
-    /// A worker set counts its pods from the leader's on, or by itself.
+    /// A worker set counts its pods from the leader's on, or from 0.
     #[test]
     fn ranks_start_at_zero() {
         let ranks = |indexes: &[Option<i64>], before| pod_ranks(indexes.iter().copied(), before);

@@ -110,8 +110,8 @@ impl<'a> Provisioning<'a> {
         self.attempts(record).into_iter().filter_map(next_state).collect()
     }
 
-    /// Returns the request of the current attempt if the Workload owns it, it stays and matches the attempt. The request of a
-    /// Ready check need not match.
+    /// Returns the request of the current attempt, if the Workload owns it, it is not being deleted, and it matches the attempt.
+    /// The request of a Ready check need not match.
     fn current_request(
         self,
         record: &WorkloadRecord,
@@ -122,7 +122,7 @@ impl<'a> Provisioning<'a> {
         let request = self.cache.provisioning_request(&key)?;
         let owned = request.owner.as_ref().is_some_and(|(uid, _)| *uid == record.meta.uid);
         let fits = attempt.state.state == CheckState::Ready || request.matches_attempt(record, attempt);
-        // One that is being deleted was of an earlier reservation; the next one may have its name.
+        // A request that is being deleted belongs to an earlier reservation; the next one may have its name.
         Some(request).filter(|request| owned && fits && !request.meta.is_deleting())
     }
 

@@ -41,7 +41,7 @@ impl QueueState {
     }
 }
 
-/// Returns the preemption policies of a spec: none, where no API server has set their defaults.
+/// Returns the preemption policies of a spec; no preemption if no API server has set the defaults.
 pub(in crate::reconciler) fn preemption_of(spec: &ClusterQueueSpec) -> ClusterQueuePreemption {
     spec.preemption.clone().unwrap_or_else(|| ClusterQueuePreemption {
         reclaim_within_cohort: Some(ReclaimPolicy::Never),
@@ -156,7 +156,7 @@ fn inactive_reason(record: &ClusterQueueRecord, admission_checks: AdmissionCheck
     Some(inactive(reason, &format!("Can't admit new workloads: {}.", texts.join(", "))))
 }
 
-/// Says which of a ClusterQueue and the objects that it refers to cannot be read, and why.
+/// Describes which of a ClusterQueue and the objects that it refers to cannot be read, and why.
 fn unreadable_texts(record: &ClusterQueueRecord, cache: &Cache) -> Vec<String> {
     let unreadable = cache.unreadable();
     if unreadable.is_empty() {

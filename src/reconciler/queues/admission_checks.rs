@@ -26,7 +26,7 @@ const NO_PARAMETERS: &str = "The admission check refers to no ProvisioningReques
 /// Why provisioning checks are inactive.
 const PROVISIONING_OFF: &str = "ProvisioningRequests are switched off (--provisioning-requests=false)";
 
-/// AdmissionChecks, of which the settings switch some controllers off.
+/// AdmissionChecks, with the settings that switch some controllers off.
 #[derive(Clone, Copy)]
 pub(crate) struct AdmissionChecks<'a> {
     pub(crate) cache: &'a Cache,
@@ -34,8 +34,8 @@ pub(crate) struct AdmissionChecks<'a> {
 }
 
 impl AdmissionChecks<'_> {
-    /// Returns whether a check is active, so that workloads may wait for it. A check that this manager will never set is not,
-    /// even if an earlier manager has set its condition: no job would ever run.
+    /// Returns whether a check is active, so that workloads may wait for it. A check that this manager will never set is not
+    /// active, even if an earlier manager has set its condition: no job would ever run.
     fn is_active(&self, name: &str) -> bool {
         let is_active = |check: &CheckRecord| {
             check.object.status.conditions.iter().any(|c| c.type_ == "Active" && c.status == "True")
@@ -43,7 +43,7 @@ impl AdmissionChecks<'_> {
         self.cache.check(name).is_some_and(|check| self.never_set(check).is_none() && is_active(check))
     }
 
-    /// Returns why this manager never sets a check, although it belongs to one of its controllers.
+    /// Returns why this manager never sets a check although the check belongs to one of its controllers; `None` if it does.
     fn never_set(&self, check: &CheckRecord) -> Option<&'static str> {
         match check.object.spec.controller_name.as_str() {
             MULTIKUEUE_CONTROLLER => Some(MULTIKUEUE_NOT_SUPPORTED),

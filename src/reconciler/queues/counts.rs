@@ -242,7 +242,7 @@ impl QueueUpdates<'_> {
         let charge = self.engine.charge_of(key).filter(|c| c.uid == record.meta.uid);
         let charge = charge.filter(|_| reservation::holds_quota(&record.status));
         let name = charge.map(|c| &*c.cluster_queue).or_else(|| self.cache.cluster_queue_name(record));
-        // One whose LocalQueue is missing waits, too, although in no ClusterQueue.
+        // A Workload whose LocalQueue is missing waits as well, although in no ClusterQueue.
         let name =
             name.or_else(|| (!conditions::is_true(&record.status, ConditionType::Finished)).then_some(""))?;
         let local_queue = charge.map(|c| c.local_queue.clone()).or_else(|| record.queue_name.clone())?;

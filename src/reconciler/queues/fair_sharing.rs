@@ -37,14 +37,14 @@ pub(crate) fn to_afs_local_queue(object: &v1beta2::LocalQueue) -> LocalQueue {
     }
 }
 
-/// What becomes of the entry penalty of a Workload.
+/// Change of the entry penalty of a Workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryPenalty {
-    /// It is added to past usage: the Workload is admitted.
+    /// The penalty is added to past usage: the Workload is admitted.
     Commit,
-    /// It stays: the Workload may be admitted.
+    /// The penalty stays: the Workload may be admitted.
     Keep,
-    /// It is dropped: the Workload will not be admitted.
+    /// The penalty is dropped: the Workload will not be admitted.
     Drop,
 }
 
@@ -100,8 +100,8 @@ impl QueueUpdates<'_> {
         }
     }
 
-    /// Adds the penalty of a Workload that another manager has admitted, if the status of its LocalQueue does not have it: its
-    /// admission is not complete, or it was after the status was written.
+    /// Adds the penalty of a Workload that another manager has admitted, if the status of its LocalQueue does not contain it: the
+    /// admission is not complete, or it was after the write of the status.
     fn restore_entry_penalty(&mut self, key: &ObjectKey) {
         if self.settings.engine.admission_fair_sharing.is_none()
             || self.engine.penalized_local_queue(key).is_some()

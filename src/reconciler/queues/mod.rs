@@ -68,8 +68,8 @@ impl QueueState {
     }
 }
 
-/// What a change of a Workload or of a LocalQueue updates in the queues: counts, past usage, and which statuses are out of
-/// date.
+/// The part of the queues that a change of a Workload or of a LocalQueue updates: counts, past usage, and marks on stale
+/// statuses.
 pub(super) struct QueueUpdates<'a> {
     pub(super) cache: &'a Cache,
     pub(super) settings: &'a CoreSettings,
@@ -78,7 +78,7 @@ pub(super) struct QueueUpdates<'a> {
     pub(super) work_queue: &'a mut WorkQueue,
 }
 
-/// What statuses of queues are computed from.
+/// The input of the statuses of queues.
 #[derive(Clone, Copy)]
 pub(super) struct QueueStatuses<'a> {
     pub(super) cache: &'a Cache,

@@ -97,7 +97,7 @@ impl StatusCounts {
 }
 
 impl QueueUpdates<'_> {
-    /// Marks the statuses that depend on a Workload, or on the quota of one that was removed.
+    /// Marks the statuses that depend on a Workload, or on the quota of a removed one.
     pub(crate) fn mark_queues_of(&mut self, key: &ObjectKey) {
         let Some(record) = self.cache.workload(key).or_else(|| self.cache.vanished(key)) else {
             return;

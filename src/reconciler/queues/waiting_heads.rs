@@ -151,7 +151,7 @@ impl WaitingHeads {
         found.into_iter().chain(self.oldest_undelivered(cluster_queue)).min_by_key(|head| head.since)
     }
 
-    /// Ends the decisions on Workloads that were queued again and that the cycles since did not admit: they no longer fit.
+    /// Ends the decisions on Workloads that were queued again and that later cycles did not admit: they no longer fit.
     pub(crate) fn end_outdated_decisions(&mut self, engine: &Engine) {
         for key in std::mem::take(&mut self.requeued) {
             if engine.workload(&key).is_some() {

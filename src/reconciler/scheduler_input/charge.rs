@@ -36,8 +36,8 @@ impl SchedulerInput<'_> {
         })
     }
 
-    /// Returns the amounts that a Workload that holds quota is charged for. Pods that had succeeded and that its job runs again are
-    /// charged before its status says so.
+    /// Returns the amounts that a Workload with quota is charged for. Pods that had succeeded and that its job runs again are
+    /// charged before its status shows them.
     pub(crate) fn charged_usage(&self, record: &WorkloadRecord) -> Option<BTreeMap<FlavorResource, Amount>> {
         let running = self.running_job(record);
         self.usage_without(record, |name, reported| {
@@ -49,7 +49,7 @@ impl SchedulerInput<'_> {
         })
     }
 
-    /// Returns the running job of an admitted Workload, if its status is about the pods that the Workload asks for.
+    /// Returns the running job of an admitted Workload, if its status is about the pods that the Workload requests.
     fn running_job(&self, record: &WorkloadRecord) -> Option<&JobView> {
         let holds = |kind| conditions::is_true(&record.status, kind);
         if record.status.reclaimable_pods.is_empty()
@@ -65,8 +65,8 @@ impl SchedulerInput<'_> {
         (is_same && !job.suspended && !job.deleting && job.options.slice.is_none()).then_some(job)
     }
 
-    /// Returns the amounts of the pods of a Workload that holds quota, without a number of pods of each pod set that follows from its
-    /// name and what the status reports.
+    /// Returns the amounts of the pods of a Workload with quota, without a number of pods of each pod set. The number follows
+    /// from the name of the pod set and the reclaimable pods in the status.
     pub(crate) fn usage_without(
         &self,
         record: &WorkloadRecord,

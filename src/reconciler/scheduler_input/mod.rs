@@ -7,7 +7,7 @@ mod slices;
 use super::CoreSettings;
 use crate::cache::Cache;
 
-/// What scheduler input is made of: the objects, without the fields of disabled features.
+/// The input of conversions for the scheduler: the objects, without the fields of disabled features.
 #[derive(Clone, Copy)]
 pub(crate) struct SchedulerInput<'a> {
     pub(crate) cache: &'a Cache,

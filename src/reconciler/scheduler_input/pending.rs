@@ -61,7 +61,7 @@ impl SchedulerInput<'_> {
         Some(sets.iter().map(left).collect())
     }
 
-    /// Returns what a Workload asks for, to be published while it is pending.
+    /// Returns the requests of a Workload, which are published while it is pending.
     pub(crate) fn requests_left(&self, record: &WorkloadRecord) -> Arc<[PodSetRequest]> {
         match self.pod_sets_left(record).filter(|_| !record.status.reclaimable_pods.is_empty()) {
             Some(sets) => to_status_requests(&sets).into(),

@@ -1,7 +1,7 @@
 //! Slices of an elastic job that replace one another.
 //!
-//! Invariant: only a slice of the same job in the same ClusterQueue is replaced. The annotation alone is not enough: its author
-//! could have another job's quota released.
+//! Invariant: a slice replaces only a slice of the same job in the same ClusterQueue. The annotation alone is not enough: its
+//! author could release the quota of another job.
 
 use super::SchedulerInput;
 use crate::api::ObjectKey;
@@ -30,7 +30,7 @@ impl<'a> SchedulerInput<'a> {
         newer.filter(move |newer| enabled && is_of_same_job(newer, record))
     }
 
-    /// Returns whether the quota of a slice has gone over to one that replaces it: both are one job's, and are charged once.
+    /// Returns whether the quota of a slice has passed to a slice that replaces it: both belong to one job, and are charged once.
     pub(crate) fn is_charged_to_replacing(
         self,
         record: &'a WorkloadRecord,

@@ -29,8 +29,8 @@ pub(super) struct ScriptedPasses {
 }
 
 impl SecondPasses<'_> {
-    /// Advances the pass of a Workload whose guards are all disabled, and drops what is kept of a Workload that no longer
-    /// holds quota.
+    /// Advances the pass of a Workload whose guards are all disabled, and drops the state of a Workload that no longer holds
+    /// quota.
     pub(crate) fn follow_script(&mut self, key: &ObjectKey, now: Timestamp) {
         if self.settings.failpoints.script().is_none() {
             return;

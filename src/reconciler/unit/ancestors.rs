@@ -30,12 +30,13 @@ impl<'a> Units<'a> {
         self.highest_above(kind, view).filter(|ancestor| !self.lacks_room(kind, view, ancestor))
     }
 
-    /// Returns the ancestor of a job that is queued in place of the job, whether that has room for it or not.
+    /// Returns the ancestor of a job that is queued in place of the job, even if it has no capacity for the job.
     pub(super) fn highest_above(self, kind: JobKind, view: &JobView) -> Option<OwnerRef> {
         self.above(kind, view).ok()?.queued()
     }
 
-    /// Returns the Workload on which the children of an ancestor run, if it exists and those do not wait for quota pod by pod.
+    /// Returns the Workload on which the children of an ancestor run; `None` if it does not exist, or the children wait for quota
+    /// pod by pod.
     pub(super) fn shared_workload(
         self,
         namespace: &str,
@@ -50,8 +51,8 @@ impl<'a> Units<'a> {
         self.above(kind, view).err()
     }
 
-    /// Returns the steps of what is below an object that has appeared, is gone, or has another controller or queue: another object may
-    /// be queued in their place now.
+    /// Returns the steps of the objects below an object that has appeared, was deleted, or has another controller or queue:
+    /// another object may now be queued in their place.
     pub(crate) fn steps_below(self, uid: &str) -> Vec<ReconcileKey> {
         let below = self.cache.below(uid);
         let pods: BTreeSet<&UnitKey> =
@@ -73,7 +74,7 @@ impl<'a> Units<'a> {
         self.above_object(&view.key.namespace, object)
     }
 
-    /// Returns what stands above an object in a namespace.
+    /// Returns the queued ancestors of an object in a namespace.
     ///
     /// # Errors
     /// The owner references are cyclic or too deep.
@@ -139,7 +140,7 @@ impl<'a> Units<'a> {
             || above().is_ok_and(|owner| owner.is_some())
     }
 
-    /// Returns the place of a job in a queue. One that has lost its queue keeps it until its Workload has ended.
+    /// Returns the place of a job in a queue. A job whose queue label was removed keeps its place until its Workload has ended.
     fn place_of_job(self, kind: JobKind, job: &JobView) -> OwnPlace {
         let has_open_workload = || {
             let workload = self.latest_workload_of(&job.key.namespace, &job.uid);
@@ -168,13 +169,13 @@ impl<'a> Units<'a> {
         })
     }
 
-    /// Returns the place of an external object in a queue, which the Workloads that it owns say.
+    /// Returns the place of an external object in a queue, by the Workloads that it owns.
     pub(crate) fn place_of_external(self, namespace: &str, owner: &OwnerRecord) -> OwnPlace {
         let workload = self.latest_workload_of(namespace, &owner.uid);
         workload.map_or(OwnPlace::Nowhere, |record| place_by_workload(record))
     }
 
-    /// Returns the Workload that counts of those that an object owns: the latest that has not finished, or else the latest.
+    /// Returns the Workload of an object that counts among several: the latest that has not finished, or else the latest.
     fn latest_workload_of(self, namespace: &str, uid: &str) -> Option<&'a Arc<WorkloadRecord>> {
         let records = self.cache.workloads_owned_by(uid).iter().filter_map(|key| self.cache.workload(key));
         let own = records.filter(|record| *record.meta.key.namespace == *namespace);
@@ -187,7 +188,7 @@ impl<'a> Units<'a> {
         workload.is_some_and(|workload| workload.lets_run(child))
     }
 
-    /// Returns the same of an object below a unit that is queued in its place.
+    /// Returns the same for an object below a unit that is queued in its place.
     pub(super) fn lets_run(self, parent: &LoadedUnit<'_>, child: &JobView) -> bool {
         self.workload_for_children(parent).lets_run(child)
     }
@@ -218,7 +219,7 @@ impl<'a> Units<'a> {
         ExpectedWorkload { key, record, elastic, fits }
     }
 
-    /// Returns whether a job is started, by this Workload if by any, and asks for what that grants. One for which this is not so is to be
+    /// Returns whether a job is started, by no other Workload than this one, and requests what it grants. Any other job must be
     /// stopped, or is not started yet.
     fn runs_on(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
         unit.owner.is_none_or(|owner| {
@@ -229,7 +230,7 @@ impl<'a> Units<'a> {
     }
 }
 
-/// Returns the place in a queue of an object without a queue label, by the Workload of it that counts.
+/// Returns the place in a queue of an object without a queue label, by its Workload that counts.
 fn place_by_workload(record: &WorkloadRecord) -> OwnPlace {
     if has_finished(record) { OwnPlace::Over } else { OwnPlace::Queued }
 }
@@ -238,15 +239,15 @@ pub(super) fn has_finished(record: &WorkloadRecord) -> bool {
     conditions::is_true(&record.status, ConditionType::Finished)
 }
 
-/// Returns in what the pods of a child request more than those of its pod sets of a Workload, for messages.
+/// Returns by which requests the pods of a child exceed its pod sets in a Workload, for messages.
 pub(super) fn larger_pods_of(kind: JobKind, view: &JobView, record: &WorkloadRecord) -> Option<String> {
     let groups = groups_of(view);
     let mut sets = view.pod_sets.iter().zip(&groups).filter(|(set, _)| set.count > 0);
     sets.find_map(|(set, group)| larger_pods(set, kind.pod_set_above(group), record))
 }
 
-/// Returns in what a pod of a child requests more than those of a pod set of a Workload, for messages: of the pod set with this name, or
-/// of any if there is none.
+/// Returns by which requests a pod of a child exceeds the pods of a Workload, for messages: the pods of the pod set with this
+/// name, or of any pod set if there is none.
 fn larger_pods(set: &PodSetView, pod_set: Option<&str>, record: &WorkloadRecord) -> Option<String> {
     let is_named = |asked: &PodSetRecord| pod_set.is_none_or(|name| *name == *asked.name);
     let same = |asked: &PodSetRecord| asked.template_fingerprint.same_requests(&set.fingerprint);
@@ -283,7 +284,7 @@ impl ExpectedWorkload<'_> {
         child.options.slice.is_some() || self.elastic
     }
 
-    /// Returns whether a child may run. Where its operator does not stop it with the job above, it must not outlast that.
+    /// Returns whether a child may run. If its operator does not stop it with the job above it, it must not outlast that job.
     fn lets_run(&self, child: &JobView) -> bool {
         // The gates hold the pods of an elastic job until they have quota.
         let gated = self.is_elastic(child);
@@ -293,7 +294,8 @@ impl ExpectedWorkload<'_> {
 }
 
 impl UnitStep<'_> {
-    /// Suspends a child that runs while the Workload of its ancestor is not admitted, unless the operator above it is about to.
+    /// Suspends a child that runs while the Workload of its ancestor is not admitted, unless the operator above it is about to
+    /// suspend it.
     pub(super) fn suspend_child_unless_admitted(&mut self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) {
         let workload = self.units.workload_of_ancestor(&unit.view.key.namespace, ancestor);
         let elastic = workload.as_ref().is_some_and(|workload| workload.is_elastic(&unit.view));
@@ -327,8 +329,8 @@ impl UnitStep<'_> {
         self.writes.running_children.remove(&unit.view.uid);
     }
 
-    /// Says that a child has more pods than the Workload that it runs on is charged for, or larger ones: it was changed while no webhook
-    /// answered.
+    /// Warns that a child has more or larger pods than the Workload that it runs on is charged for: it was changed while no
+    /// webhook answered.
     fn report_larger_child(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         if unit.view.suspended || unit.view.status.finished.is_some() {
             return;
@@ -356,8 +358,8 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Returns how long a child that must stop is left to the operator that has made it, because an object above is or was about
-    /// to be suspended.
+    /// Returns how long a child that must stop is left to the operator that made it, because an object above it was suspended or
+    /// is about to be.
     fn left_to_operator_until(&mut self, unit: &LoadedUnit<'_>) -> Option<Timestamp> {
         let controller = unit.view.controller.as_ref()?;
         framework(controller.group(), &controller.kind).filter(|row| row.flags.resumes_children)?;

@@ -11,16 +11,17 @@ use crate::lifecycle::{conditions, reservation};
 use crate::resources::Amount;
 use std::borrow::Cow;
 
-/// Returns whether the pods of a job, as it runs or as a start would make it run, are those that the admission grants: a
-/// job that a user has resized since, running or suspended, must be stopped and queued again.
+/// Returns whether the admission grants the pods of a job, as it runs or as a start would make it run. A job that a user has
+/// resized since, running or suspended, must be stopped and queued again.
 pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool {
-    // What a job runs that was found running is not known, but by which Workload it was started, unless another client removed that.
+    // The pods of a job that was found running are not known. It is known which Workload started it, unless another client
+    // removed the mark.
     let started_by = |name: &str| *name == *record.meta.key.name;
     let found = view.related.changed_since_start && starting_workload(view).is_none_or(started_by);
     found || asks_for_what_is_granted(record, view) || is_charged_as_before(record, view)
 }
 
-/// Returns whether a job runs as it was found, and its Workload is one that an earlier version of the manager made for that.
+/// Returns whether a job runs as it was found, and an earlier version of the manager made its Workload for that.
 pub(crate) fn is_charged_as_before(record: &WorkloadRecord, view: &JobView) -> bool {
     view.related.since_start.found.as_ref().filter(|_| !view.suspended).is_some_and(|found| {
         let granted = |set: &PodSetRecord| granted_pods(record, &set.name).unwrap_or(set.count);
@@ -29,7 +30,7 @@ pub(crate) fn is_charged_as_before(record: &WorkloadRecord, view: &JobView) -> b
     })
 }
 
-/// Returns whether a job asks for what the admission grants, as far as its pod sets are known.
+/// Returns whether a job requests what the admission grants, as far as its pod sets are known.
 pub(super) fn asks_for_what_is_granted(record: &WorkloadRecord, view: &JobView) -> bool {
     if is_out_of_sync(record, view) {
         // Its life cycle finishes it as out of sync, and must not find a start under way.
@@ -41,8 +42,8 @@ pub(super) fn asks_for_what_is_granted(record: &WorkloadRecord, view: &JobView) 
     zip_pod_sets(record, view).is_some_and(|mut sets| {
         sets.all(|(have, _, want)| {
             let Some(granted) = granted_pods(record, &have.name) else { return false };
-            // Without partial admission the whole job runs: pods that will not run again are not in the granted count. With
-            // it, a start sets the granted count. Which of both was granted says the Workload: a user may have edited the
+            // Without partial admission the whole job runs: pods that will not run again are not in the granted count. With it, a
+            // start sets the granted count. The Workload alone shows which of both was granted: a user may have edited the
             // annotation of the job since, and a job that is not started yet must not start with fewer pods than it allows.
             let partial = have.min_count.is_some();
             let whole = want.count == have.count && (view.suspended || !partial);
@@ -62,8 +63,8 @@ pub(super) fn is_in_other_queue(record: &WorkloadRecord, view: &JobView) -> bool
     view.options.prebuilt_workload.is_none() && has.unwrap_or_default() != names.unwrap_or_default()
 }
 
-/// Returns the pod sets that a stop restores: those before the start, but with the count that a user has set since. Whether
-/// the start has reduced a count follows from the Workload alone: a user may edit the annotation of the job meanwhile.
+/// Returns the pod sets that a stop restores: the pod sets from before the start, but with the count that a user has set since.
+/// The Workload alone shows whether the start has reduced a count: a user may edit the annotation of the job meanwhile.
 pub(crate) fn pod_sets_to_restore<'a>(record: &'a WorkloadRecord, view: &JobView) -> Cow<'a, [PodSetInfo]> {
     let reduced = |set: &PodSetView| {
         let asked = record.pod_sets().iter().find(|asked| asked.name == set.name);
@@ -99,15 +100,15 @@ pub(crate) fn is_equivalent_to_job(record: &WorkloadRecord, view: &JobView) -> b
     })
 }
 
-/// Returns whether a suspended job asks for something else than the prebuilt Workload that it names. It must not start: its
-/// pods could request more than the Workload is charged.
+/// Returns whether a suspended job requests something else than the prebuilt Workload that it names. It must not start: its pods
+/// could exceed the charge of the Workload.
 pub(crate) fn is_out_of_sync(record: &WorkloadRecord, view: &JobView) -> bool {
     view.options.prebuilt_workload.is_some()
         && view.suspended
         && !(is_equivalent_to_job(record, view) && charge_covers_requests(record))
 }
 
-/// Returns whether pods that are made now request no more than a Workload is charged, if it holds quota: a LimitRange or a
+/// Returns whether the requests of new pods are within the charge of a Workload, if it holds quota: a LimitRange or a
 /// RuntimeClass may have changed since its quota was reserved. A resource that the admission does not name was not limited.
 pub(crate) fn charge_covers_requests(record: &WorkloadRecord) -> bool {
     let admission = record.status.admission.as_ref().filter(|_| reservation::holds_quota(&record.status));
@@ -124,8 +125,8 @@ pub(crate) fn charge_covers_requests(record: &WorkloadRecord) -> bool {
     })
 }
 
-/// Returns whether a Workload asks for exactly what its job asks for, so that a decision on the Workload is valid for
-/// the job. Kueue keeps some of the labels that the API server adds to templates, which no decision reads.
+/// Returns whether a Workload and its job request exactly the same, so that a decision on the Workload is valid for the job.
+/// Kueue keeps some of the labels that the API server adds to templates, which no decision reads.
 pub(crate) fn is_identical_to_job(record: &WorkloadRecord, kind: JobKind, view: &JobView) -> bool {
     zip_pod_sets(record, view).is_some_and(|mut sets| {
         sets.all(|(have, original, want)| {
@@ -138,7 +139,7 @@ pub(crate) fn is_identical_to_job(record: &WorkloadRecord, kind: JobKind, view: 
     })
 }
 
-/// Returns whether the pods of a Workload request what the templates of an object ask for, as far as both have the same pod sets.
+/// Returns whether the pods of a Workload request what the templates of an object request, as far as both have the same pod sets.
 pub(super) fn asks_for_the_same(record: &WorkloadRecord, view: &JobView) -> bool {
     zip_pod_sets(record, view).is_none_or(|mut sets| {
         sets.all(|(have, _, want)| have.template_fingerprint.same_requests(&want.fingerprint))

@@ -1,4 +1,4 @@
-//! What the lifecycle of a Workload needs to know of its unit.
+//! Facts about a unit that the lifecycle of its Workload depends on.
 
 use super::comparison::{
     asks_for_what_is_granted, grants_match_job, is_in_other_queue, is_out_of_sync, pod_sets_to_restore,
@@ -61,7 +61,7 @@ impl<'a> UnitFacts<'a> {
         if let Some(kind) = kind.filter(|kind| self.units.settings.manages_kind(*kind)) {
             WorkloadOwner::Missing { runs: self.units.outlive_job(kind, &owner.uid, &record.meta.key) }
         } else if record.job_uid.as_ref().is_some_and(|uid| *uid != owner.uid) {
-            // The garbage collector removed the job's reference; what is left is any object that a client added.
+            // The garbage collector removed the reference to the job; what remains is a reference that a client added.
             self.former_job(record, now).map_or(WorkloadOwner::None, WorkloadOwner::Job)
         } else {
             WorkloadOwner::External
@@ -83,8 +83,8 @@ impl<'a> UnitFacts<'a> {
         (facts.finished.is_none() && runs).then_some(facts)
     }
 
-    /// Returns whether pods may run on the quota that a Workload had which was removed: those of its unit, unless another Workload lets
-    /// them run. A job that may create pods is stopped, as it has no Workload.
+    /// Returns whether pods may run on the quota of a removed Workload: pods of its unit, unless another Workload lets them run.
+    /// A job that may create pods is stopped, as it has no Workload.
     pub(crate) fn outlives(self, record: &WorkloadRecord, now: Timestamp) -> bool {
         let (units, key) = (self.units, &record.meta.key);
         let made_for = || {
@@ -165,7 +165,7 @@ impl<'a> UnitFacts<'a> {
                 Hold::Unknown => {
                     membership.filter(|_| unit.key.is_pod_group()).map(|membership| membership.absent)
                 }
-                // The controller of the object replaces the pods. The group may have waited for them while there was no object.
+                // The controller of the object replaces the pods. The group may have waited while the object did not exist.
                 Hold::Free | Hold::Held(_) => unit.key.is_pod_group().then_some(0),
             },
             hold,
@@ -188,7 +188,7 @@ impl<'a> UnitFacts<'a> {
                 pods_ready::Readiness::CompletingSince(since)
             }
             Readiness::NotReady if are_slice_pods_ready(record, unit) => pods_ready::Readiness::Ready,
-            // How many pods there are is not known until the object is listed, and they were ready before this manager started.
+            // The number of pods is unknown until the object is listed, and they were ready before this manager started.
             Readiness::NotReady if awaits_list(unit) && is_ready(record) => pods_ready::Readiness::Ready,
             Readiness::NotReady => pods_ready::Readiness::NotReady,
         }
@@ -202,7 +202,7 @@ impl<'a> UnitFacts<'a> {
         status: &UnitStatus,
         superfluous: bool,
     ) -> bool {
-        // Until its pod sets are known, its pod templates cannot be restored; those of a job that is being deleted are not.
+        // Until its pod sets are known, its pod templates cannot be restored; a job that is being deleted is not restored.
         let unknown = unit.view.related.waits_for.is_some() && unit.view.options.patches.is_none();
         if !self.is_settled(unit) || (unknown && !unit.view.deleting) {
             return false;
@@ -220,7 +220,7 @@ impl<'a> UnitFacts<'a> {
         if self.units.has_pods(unit, &record.meta.key, status) {
             return false;
         }
-        // It has no pods. It is not suspended, because its controller says why it does not run.
+        // It has no pods. It is not suspended, because its controller decides why it does not run.
         if unit.view.status.hold == JobHold::Held && !record.meta.is_deleting() {
             return true;
         }
@@ -254,7 +254,7 @@ impl<'a> UnitFacts<'a> {
             return None;
         }
         if unit.owner.is_some_and(|owner| !grants_match_job(record, owner)) {
-            // It asks for something else since: it is not started, its Workload is replaced.
+            // It has changed since: it is not started, and its Workload is replaced.
             return None;
         }
         let idle = idle_members(unit, waiting, self.writes);
@@ -262,7 +262,7 @@ impl<'a> UnitFacts<'a> {
         self.units.start_actions(unit, &objects, record).err().map(|error| error.to_string())
     }
 
-    /// Returns why and with which words a slice of an elastic job ends, that has no part in the job any more.
+    /// Returns reason and message of the end of a slice of an elastic job that is no longer part of the job.
     pub(crate) fn slice_end(self, record: &WorkloadRecord, now: Timestamp) -> Option<(&'static str, String)> {
         let unit = self.units.load(&self.units.of_workload(record)?)?;
         let slices = self.units.slices_of(&unit).filter(|slices| slices.is_superfluous(record))?;
@@ -270,8 +270,8 @@ impl<'a> UnitFacts<'a> {
         stopped.then(|| slices.end_of(record)).map(|(reason, message)| (reason, message.to_owned()))
     }
 
-    /// Returns the reclaimable pods of a unit. Those of a job that was resized since its Workload got quota stay as they
-    /// are until the Workload is replaced: more than it has pods would be refused.
+    /// Returns the reclaimable pods of a unit. If a job was resized since its Workload got quota, the number stays as it is until
+    /// the Workload is replaced: a number above that of its pods would be refused.
     fn reclaimable_pods(
         self,
         record: &WorkloadRecord,
@@ -297,7 +297,7 @@ impl<'a> UnitFacts<'a> {
 }
 
 impl Units<'_> {
-    /// Returns the queue that the object of a Workload names, or else its unit, if it is not the one of the Workload.
+    /// Returns the queue that the object of a Workload, or else its unit, names, if the Workload is in another one.
     fn moved_to(self, record: &WorkloadRecord, unit: Option<&LoadedUnit<'_>>) -> Option<String> {
         let set = self.set_of_workload(record).map(|(_, set)| set);
         let source = set.or_else(|| unit.map(|unit| &*unit.view))?;
@@ -306,8 +306,8 @@ impl Units<'_> {
     }
 }
 
-/// Returns whether a job that is started by patches of another object gives up its quota: while it waits, it cannot start without an
-/// object that does not exist, or that says nothing valid. `None` for other kinds, and until that is known.
+/// Returns whether a job that patches of another object start gives up its quota: while it waits, it cannot start without that
+/// object, or if the object is invalid. `None` for other kinds, and until this is known.
 fn hold_by_missing_object(unit: &LoadedUnit<'_>) -> Option<Hold> {
     let patches = unit.view.options.patches.as_ref()?;
     let waits = unit.view.suspended && !patches.are_written();

@@ -1,7 +1,7 @@
-//! The Workload that follows another one of the same job, and takes over what that has counted: time, requeues, evictions.
+//! The Workload that follows another Workload of the same job, and takes over its counts: time, requeues, evictions.
 //!
-//! Invariant: the former Workload exists until the next one does, which is created with all that the former one will ever count.
-//! So the job has stopped, and the quota is released, before the next one is created.
+//! Invariant: the former Workload exists until the next one does, which is created with the final counts of the former one. So
+//! the job has stopped, and the quota is released, before the next one is created.
 
 use super::facts::UnitFacts;
 use super::units::Units;
@@ -18,12 +18,12 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// Number of refused creates after which the former Workload is let go: where none can be created, as while the definition of
-/// Workloads is deleted, none would ever be removed.
+/// Number of refused creates after which the former Workload is released. Otherwise none would ever be removed where none can be
+/// created, such as while the definition of Workloads is deleted.
 const MAX_REFUSALS: u32 = 5;
 
 impl UnitFacts<'_> {
-    /// Returns whether a Workload that is being deleted or has finished stays until the next one has what it has counted.
+    /// Returns whether a Workload that is being deleted or has finished stays until the next one has taken over its counts.
     pub(super) fn waits_for_successor(
         self,
         record: &WorkloadRecord,
@@ -42,7 +42,7 @@ impl UnitFacts<'_> {
 }
 
 impl<'a> Units<'a> {
-    /// Returns whether the next Workload of a job takes over what this one has counted, and does not exist yet.
+    /// Returns whether the next Workload of a job takes over the counts of this one, and does not exist yet.
     fn may_be_followed(
         self,
         unit: &LoadedUnit<'_>,
@@ -67,8 +67,8 @@ impl<'a> Units<'a> {
         !none && self.next_of(owner, record).is_none()
     }
 
-    /// Returns the UID of the job of a Workload that was removed while it was in use: by a client that has taken its finalizer from it.
-    /// The next one takes over what it has counted.
+    /// Returns the UID of the job of a Workload that a client removed while it was in use, by taking its finalizer from it. The
+    /// next Workload takes over its counts.
     pub(crate) fn job_to_count_for(self, record: &WorkloadRecord) -> Option<Arc<str>> {
         if conditions::is_true(&record.status, ConditionType::Finished) {
             return None;
@@ -89,7 +89,7 @@ impl<'a> Units<'a> {
         owned.filter_map(|key| self.cache.workload(key)).find(|next| next.carries_from(&record.meta.uid))
     }
 
-    /// Returns whether a slice waits to replace this one, which has finished: it takes over what this one has counted when it gets
+    /// Returns whether a slice waits to replace this one, which has finished: it takes over the counts of this one when it gets
     /// quota.
     fn is_slice_to_take_over_from(
         self,
@@ -111,7 +111,7 @@ impl<'a> Units<'a> {
             && owned.into_iter().any(|next| waits(next))
     }
 
-    /// Returns the last slice of an elastic job whose slices have all finished: the next one takes over what it has counted.
+    /// Returns the last slice of an elastic job whose slices have all finished: the next one takes over its counts.
     pub(super) fn last_slice(self, unit: &LoadedUnit<'_>) -> Option<&'a Arc<WorkloadRecord>> {
         let owner = unit.owner.filter(|owner| owner.options.slice.is_some())?;
         let owned = self.cache.workloads_owned_by(&owner.uid).iter();
@@ -136,16 +136,16 @@ impl<'a> Units<'a> {
 }
 
 impl UnitStep<'_> {
-    /// Returns whether the Workload of a unit has finished and is followed by one that takes over what it has counted. Slices keep
-    /// their names apart themselves.
+    /// Returns whether the Workload of a unit has finished and is followed by one that takes over its counts. Slices have
+    /// different names without this.
     pub(super) fn is_followed_after_end(&self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         let owner = unit.owner.filter(|owner| finished && owner.options.slice.is_none());
         owner.is_some_and(|owner| self.units.may_be_followed(unit, owner, record, self.now))
     }
 
-    /// Creates the Workload that follows one which ends, with what that one has counted. It has another name, because both exist at
-    /// the same time.
+    /// Creates the Workload that follows one that ends, with its counts. It has another name, because both exist at the same
+    /// time.
     pub(super) fn follow(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         let follows = |owner: &&JobView| self.units.may_be_followed(unit, owner, record, self.now);
         let Some(owner) = unit.owner.filter(follows) else { return };
@@ -166,7 +166,7 @@ impl UnitStep<'_> {
             if other.meta.is_deleting() {
                 return;
             }
-            // It is that of a run before the one that ends.
+            // It belongs to a run before the one that ends.
             return self.delete_workload(
                 unit,
                 other,
@@ -184,8 +184,8 @@ impl UnitStep<'_> {
         self.create_workload(unit, key, composed);
     }
 
-    /// Adds to a new Workload what the last one of the job has counted, if that was removed before this one could follow it. The time until
-    /// now counts, as the pods ran on.
+    /// Adds to a new Workload the counts of the last one of the job, if that was removed before this one could follow it. The
+    /// time until now counts, because the pods kept running.
     pub(super) fn take_over_from_removed(&self, unit: &LoadedUnit<'_>, workload: &mut Value) {
         let removed = unit.owner.and_then(|owner| self.units.cache.counts_of(&owner.uid));
         if let Some(carried) = removed.and_then(|record| record.carried(self.now)) {
@@ -193,7 +193,7 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Deletes the Workload of a run that has ended, which the present one follows.
+    /// Deletes the Workload of an ended run, which the present one follows.
     pub(super) fn delete_followed_workload(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         let Some(owner) = unit.owner.filter(|owner| owner.options.slice.is_none()) else { return };
         let before = self.units.cache.workloads_before(&record.meta.key);
@@ -210,7 +210,7 @@ impl UnitStep<'_> {
     }
 }
 
-/// Adds what a Workload takes over to its annotations.
+/// Adds the counts that a Workload takes over to its annotations.
 fn annotate(workload: &mut Value, carried: &Carried) {
     let Some(metadata) = workload.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let annotations = metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));

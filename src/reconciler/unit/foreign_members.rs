@@ -1,7 +1,9 @@
-//! Which pods of a group are its own: pods of others may name the Workload of a StatefulSet or a LeaderWorkerSet as their group.
+//! Separates the own pods of a group from foreign ones: any pod may name the Workload of a StatefulSet or a LeaderWorkerSet as
+//! its group.
 //!
 //! Invariant: the rules of a group see its own pods alone, so that no count of them, and nothing that is read from the first one,
-//! depends on pods of others. Those neither start nor run, because the Workload is not charged for them, and nothing keeps them.
+//! depends on foreign pods. A foreign pod neither starts nor runs, because the Workload is not charged for it, and nothing keeps
+//! it.
 
 use super::run::StopCause;
 use super::units::{Units, assemble, is_made_by_parent};
@@ -14,7 +16,7 @@ use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The object whose Workload has the name of a group: its pods are the group.
+/// The object whose Workload has the name of a group; its pods form the group.
 struct SetOfGroup<'a> {
     /// The object, or the replica.
     unit: UnitKey,
@@ -28,8 +30,9 @@ impl<'a> Units<'a> {
         (unit.kind.role == Role::PodsOfOwner).then_some(SetOfGroup { unit, view })
     }
 
-    /// Keeps of pods that name a group those that are its own, or the others: what the set has made, and what the Workload has as owners,
-    /// which were members before the set was deleted without them, and have no controller until another set of its name adopts them.
+    /// Retains the own or the foreign pods among pods that name a group. Own pods are the ones that the set has made, and the
+    /// owners of the Workload: these were members before the set was deleted without them, and have no controller until another
+    /// set of its name adopts them.
     fn retain(self, members: &mut Vec<Arc<PodMember>>, key: &UnitKey, (set, own): (&SetOfGroup<'_>, bool)) {
         let record = self.cache.workload(&key.key);
         let uids = || record.into_iter().flat_map(|record| record.owner_uids()).map(|uid| &**uid);
@@ -59,8 +62,8 @@ impl<'a> Units<'a> {
         (members, summary)
     }
 
-    /// Returns the pods that name the Workload of a set as their group, although the set has not made them, as a unit that may not run;
-    /// `None` if there are none.
+    /// Returns the pods that name the Workload of a set as their group although the set has not made them, as a unit that may not
+    /// run; `None` if there are none.
     pub(super) fn foreign_members(self, key: &UnitKey) -> Option<LoadedUnit<'a>> {
         let set = self.set_of_group(key)?;
         let mut members = self.cache.unit_members(key);
@@ -71,7 +74,7 @@ impl<'a> Units<'a> {
 }
 
 impl UnitStep<'_> {
-    /// Lets pods wait, or ends them if they run, that name the Workload of a set as their group; says so on each.
+    /// Holds back pods that name the Workload of a set as their group, or ends them if they run, and reports it on each of them.
     pub(super) fn stop_foreign_members(&mut self, foreign: &LoadedUnit<'_>) {
         let set = self.units.set_of_group(&foreign.key).filter(|_| self.units.manages_pods(foreign));
         let Some(SetOfGroup { unit, view }) = set else { return };

@@ -1,4 +1,4 @@
-//! What an admission adds to the pods of its Workload.
+//! The additions of an admission to the pods of its Workload.
 
 use super::LoadedUnit;
 use super::comparison::granted_pods;
@@ -30,12 +30,13 @@ impl Units<'_> {
         }
     }
 
-    /// Returns the patch that puts back what the start of a running job has added to its pod templates; `None` if nothing is missing.
+    /// Returns the patch that restores the additions of the start to the pod templates of a running job; `None` if nothing is
+    /// missing.
     pub(super) fn marks_patch(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> Option<JobPatch> {
         let (owner, kind) = (unit.owner?, unit.key.kind);
         let ungated = is_ungated_slice(owner, record);
         let lost = ungated || owner.lacks_marks(&kind);
-        // What was removed while no manager ran shows where flavors say what they said at the start.
+        // Additions that were removed while no manager ran are known only if the flavors are unchanged since the start.
         let found = owner.related.since_start.found_at_start && self.has_flavors_as_created(record);
         if !lost && !found {
             return None;
@@ -47,14 +48,14 @@ impl Units<'_> {
         kind.marks_patch(owner, &infos, ungated || owner.options.slice.is_some())
     }
 
-    /// Returns whether no flavor of an admission was changed since it exists.
+    /// Returns whether no flavor of an admission was changed since its creation.
     fn has_flavors_as_created(self, record: &WorkloadRecord) -> bool {
         let assignments = record.status.admission.iter().flat_map(|a| &a.pod_set_assignments);
         let mut flavors = assignments.flat_map(|assignment| assignment.flavors.values());
         flavors.all(|name| self.cache.flavor(name).is_some_and(|flavor| flavor.meta.generation == 1))
     }
 
-    /// Returns what a start gives each pod set of a unit, with its number of pods.
+    /// Returns the additions of a start to each pod set of a unit, with its number of pods.
     fn start_infos(
         self,
         unit: &LoadedUnit<'_>,
@@ -69,7 +70,7 @@ impl Units<'_> {
             }
         }
         if unit.view.options.slice.is_some() || is_ungated_slice(&unit.view, record) {
-            // Pods name the first slice: those that a larger slice lets run have the same template.
+            // Pods name the first slice: the pods that a larger slice lets run have the same template.
             for info in &mut infos {
                 let first = record.chain_key().name.to_string();
                 let annotations = &mut Arc::make_mut(&mut info.template).annotations;
@@ -79,8 +80,8 @@ impl Units<'_> {
         Ok(Some(infos))
     }
 
-    /// Returns what the admission adds to each pod set; `None` without an admission, or while one of its flavors does
-    /// not exist.
+    /// Returns the additions of the admission to each pod set; `None` without an admission, or while one of its flavors does not
+    /// exist.
     pub(crate) fn granted_pod_set_infos(
         self,
         record: &WorkloadRecord,

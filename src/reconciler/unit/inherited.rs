@@ -1,8 +1,9 @@
-//! Workloads that an object takes over from an earlier object of its name, with the pods that run on them: a StatefulSet that is deleted
-//! without its pods and created again, which is how fields are changed that nothing else can change.
+//! Workloads that an object takes over from an earlier object of its name, with the pods that run on them: a user deletes a
+//! StatefulSet without its pods and creates it again, to change fields that cannot be changed otherwise.
 //!
-//! Invariant: each pod is charged once. A pod stays in the group of its Workload for good, and its name is that of a pod of the new
-//! object, which adopts it or waits for its end; so the new object has the Workload of its pods, and makes none of its own beside it.
+//! Invariant: each pod is charged once. A pod stays in the group of its Workload for good, and has the name of a pod of the new
+//! object, which adopts it or waits for its end; so the new object gets the Workload of its pods, and makes none of its own
+//! beside it.
 
 use super::units::Units;
 use super::{LoadedUnit, UnitStep};
@@ -14,8 +15,8 @@ use crate::lifecycle::conditions;
 use std::sync::Arc;
 
 impl<'a> Units<'a> {
-    /// Returns the Workload of an earlier object on whose quota the pods of a unit run; `None` if it is none of an object with a Workload
-    /// for its pods, or has pods on a Workload of its own.
+    /// Returns the Workload of an earlier object on whose quota the pods of a unit run; `None` if no object with a Workload for
+    /// its pods was there before, or the unit has pods on a Workload of its own.
     pub(super) fn inherited_workload(self, unit: &LoadedUnit<'_>) -> Option<&'a Arc<WorkloadRecord>> {
         let set = unit.owner.filter(|_| unit.key.kind.role == Role::PodsOfOwner)?;
         let own = &unit.workload;
@@ -33,7 +34,7 @@ impl<'a> Units<'a> {
     fn taken_over(self, set: &JobView, own: &ObjectKey) -> Option<&'a Arc<WorkloadRecord>> {
         let start = workload_name_without_hash(&own.name)?;
         let with_hyphen = own.name.get(..=start.len())?;
-        // They are in order, and those of replicas may be many: all numbers that begin with this one come later.
+        // The Workloads are in order, and there may be many of replicas: all numbers that begin with this one come later.
         let owned = self.cache.workloads_owned_by(&set.uid);
         let first = (&*own.namespace, with_hyphen);
         let from = owned.partition_point(|key| (&*key.namespace, &*key.name) < first);
@@ -44,9 +45,9 @@ impl<'a> Units<'a> {
         others.filter_map(|key| self.cache.workload(key)).find(|record| record.annotations.is_pod_group)
     }
 
-    /// Returns whether a Workload was made for an object that is gone, which has left pods behind. Those that are deleted with it, or
-    /// still name it, leave their places to pods of the new object, which wait for that with a Workload of their own. One that the new
-    /// object has taken over before bears its UID, although a client may have removed its owners.
+    /// Returns whether a Workload was made for a deleted object that has left pods behind. Pods that are deleted with the object,
+    /// or still name it, leave their places to pods of the new object, which wait for that with a Workload of their own. A
+    /// Workload that the new object has taken over before has its UID, although a client may have removed the owners.
     fn is_left(self, set: &JobView, record: &WorkloadRecord) -> bool {
         let Some(former) = &record.job_uid else { return false };
         let ends = record.meta.is_deleting() || conditions::is_true(&record.status, ConditionType::Finished);
@@ -57,8 +58,8 @@ impl<'a> Units<'a> {
         is_gone && self.has_live_pods(record, Some(&**former))
     }
 
-    /// Returns whether pods of the group of a Workload are neither deleted nor have ended; those that an object with this UID controls
-    /// left out.
+    /// Returns whether some pod of the group of a Workload is neither deleted nor has ended, without the pods that the object
+    /// with the UID `without` controls.
     pub(super) fn has_live_pods(self, record: &WorkloadRecord, without: Option<&str>) -> bool {
         let members = self.cache.unit_members(&UnitKey::of_pod_group(record.meta.key.clone()));
         members.iter().any(|member| {
@@ -69,8 +70,8 @@ impl<'a> Units<'a> {
 }
 
 impl UnitStep<'_> {
-    /// Deletes the Workload that an object has taken over and asks for something else than, when no pod of it is left: the object makes
-    /// one of its own then. Returns whether it is deleted.
+    /// Deletes the Workload that an object has taken over, if it does not match the object and has no pods left: the object then
+    /// makes one of its own. Returns whether the Workload is deleted.
     pub(super) fn give_up_inherited_workload(
         &mut self,
         unit: &LoadedUnit<'_>,

@@ -1,4 +1,4 @@
-//! The members of a unit compared with the pod sets of its Workload: which are too many, were replaced, or are new.
+//! The members of a unit compared with the pod sets of its Workload: surplus, replaced and new members.
 
 use super::units::Units;
 use super::{LoadedUnit, UnitStep, event};
@@ -10,14 +10,15 @@ use crate::reconciler::ReconcileKey;
 use crate::reconciler::messages::{Effect, EventType};
 use crate::reconciler::nodes::blocked_pods;
 
-/// Reason of the event about a pod that waits because its group has all pods that it may have.
+/// Reason of the event about a pod that waits because its group already has its maximum number of pods.
 pub(super) const EXCESS_POD_WAITS: &str = "ExcessPodWaits";
 
 /// Maximum number of pods that a warning names.
 const MAX_NAMED: usize = 3;
 
 impl Units<'_> {
-    /// Compares the members of a unit with the pod sets of a Workload. One that was made for a set of pods says what the set asks for.
+    /// Compares the members of a unit with the pod sets of a Workload. For a Workload of a set of pods, the set determines the
+    /// requests.
     pub(super) fn membership(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> Membership {
         let of_set = self.set_of_workload(record).is_some();
         let asked = record.effective_requests.pod_sets.as_deref().filter(|_| !of_set).unwrap_or_default();
@@ -32,8 +33,8 @@ impl Units<'_> {
         unit.rules.membership(&unit.objects(), &sets, false)
     }
 
-    /// Returns which members go with a Workload. Members that do not fit it wait for the next one: the Workload is replaced because
-    /// they ask for something else.
+    /// Returns which members stop with a Workload. Members that do not fit it wait for the next one: the Workload is replaced
+    /// because they request something else.
     pub(super) fn scope_of_stop(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> StopScope {
         let deletion =
             record.meta.deletion.filter(|_| unit.owner.is_some() || self.membership(unit, record).matches);
@@ -42,8 +43,8 @@ impl Units<'_> {
 }
 
 impl LoadedUnit<'_> {
-    /// Returns the warning about members that disagree with the one that decides for the unit. Without it, what they say would
-    /// be left out in silence.
+    /// Returns the warning about members that disagree with the one that decides for the unit. Without it, their values would be
+    /// ignored in silence.
     pub(super) fn members_disagree(&self, asked: impl Fn(&PodMember) -> bool) -> Option<Effect> {
         let objects = self.objects();
         let members = self.members().filter(|member| member.counts() && asked(member));
@@ -56,7 +57,7 @@ impl LoadedUnit<'_> {
 }
 
 impl UnitStep<'_> {
-    /// Removes pods that are too many, releases those that were replaced, and adds owner references to late ones.
+    /// Removes surplus pods, releases replaced ones, and adds owner references to late ones.
     pub(super) fn apply_membership(
         &mut self,
         unit: &LoadedUnit<'_>,
@@ -70,7 +71,7 @@ impl UnitStep<'_> {
         }
         self.report_waiting_members(unit, membership);
         self.report_members_of_other_roles(unit, record);
-        // Released before their replacements are owners, they could go as the last ones, and the Workload with them.
+        // If they were released before their replacements are owners, the last one could be deleted, and the Workload with it.
         let owned = self.own_for_members(unit, record, membership);
         if owned && !membership.replaced.is_empty() {
             self.release_members(unit, |member| membership.replaced.contains(&member.key));
@@ -86,7 +87,7 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Says of members that are too many why they wait, unless another one is about to leave its place to them.
+    /// Reports on surplus members why they wait, unless another member is about to leave its place to them.
     fn report_waiting_members(&mut self, unit: &LoadedUnit<'_>, membership: &Membership) {
         if membership.waiting.is_empty() || unit.summary.deleting > 0 || !membership.replaced.is_empty() {
             return;
@@ -104,7 +105,8 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Says of members that wait that their Workload has no pods of their role: they take the place of none, and nothing else would tell.
+    /// Reports on waiting members that their Workload has no pods of their role: they replace no member, and without the event a
+    /// user could not see why they wait.
     fn report_members_of_other_roles(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         if !unit.key.is_pod_group()
             || record.meta.is_deleting()
@@ -133,8 +135,8 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Returns the members that wait because they were changed, and ask for more than their Workload is charged for them. Says so
-    /// on each.
+    /// Returns the members that wait because they were changed and exceed the charge of their Workload. Reports it on each of
+    /// them.
     pub(super) fn oversized_members<'u>(
         &mut self,
         unit: &'u LoadedUnit<'_>,
@@ -150,7 +152,7 @@ impl UnitStep<'_> {
         keys
     }
 
-    /// Adds unit and Workload to the work queue for the time when pods that are deleted count as stopped.
+    /// Adds unit and Workload to the work queue for the time when deleted pods count as stopped.
     pub(super) fn wake_after_grace(&mut self, unit: &LoadedUnit<'_>) {
         if unit.summary.deleting == 0 {
             return;

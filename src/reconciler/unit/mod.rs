@@ -5,9 +5,9 @@
 //! they are due. It is reconciled as a whole, from its objects as they are: nothing is remembered between two steps. Invariants:
 //! - a unit runs only while its Workload is admitted and not evicted;
 //! - when a unit stops, the changes made by its start are undone, and its Workload releases its quota only after that;
-//! - an object has at most one write in flight; what takes two requests continues in the next step;
-//! - a pod keeps its finalizer until it is replaced, its group has finished, or its Workload was deleted, so that what has
-//!   ended still counts.
+//! - an object has at most one write in flight; a change that takes two requests continues in the next step;
+//! - a pod keeps its finalizer until it is replaced, its group has finished, or its Workload was deleted, so that ended pods
+//!   still count.
 
 mod ancestors;
 pub(super) mod comparison;
@@ -55,7 +55,7 @@ pub(crate) struct LoadedUnit<'a> {
     owner: Option<&'a JobView>,
     members: Vec<Arc<PodMember>>,
     summary: Cow<'a, UnitSummary>,
-    /// The owner, or what the members say in its place.
+    /// The owner, or a view made of the members.
     view: Cow<'a, JobView>,
     /// Key of the Workload that the unit has or waits for: the prebuilt one that it names, or its own.
     workload: ObjectKey,

@@ -1,6 +1,6 @@
 //! Why a job has no Workload: for the command line, the dashboard and simulations.
 //!
-//! Invariant: what objects say now comes before what was reported once.
+//! Invariant: the present objects take precedence over an earlier report.
 
 use super::members::EXCESS_POD_WAITS;
 use super::units::Units;
@@ -14,8 +14,8 @@ use crate::snapshot::NoWorkload;
 use std::sync::Arc;
 
 impl Units<'_> {
-    /// Returns why a job or pod has no Workload; `None` if it has one, does not exist, or nothing keeps it from having one. `reported`
-    /// are reason and note of the last warning about it.
+    /// Returns why a job or pod has no Workload; `None` if it has one, does not exist, or nothing keeps it from having one.
+    /// `reported` has reason and note of the last warning about it.
     pub(crate) fn why_no_workload(
         self,
         kind: JobKind,
@@ -32,7 +32,7 @@ impl Units<'_> {
             let unit = self.cache.unit_of_pod(key).and_then(|unit| self.load(unit));
             let Some(unit) = unit else { return self.unreadable(kind, key).or_else(reported) };
             if self.workload_of(&unit).is_some() {
-                // A pod that is too many waits beside the Workload of its group.
+                // A surplus pod waits beside the Workload of its group.
                 let waits = unit.member(key).is_some_and(|member| member.state.gated);
                 return reported().filter(|found| waits && found.reason == EXCESS_POD_WAITS);
             }

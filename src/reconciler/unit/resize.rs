@@ -1,8 +1,7 @@
 //! Elastic jobs: they run on the quota of one slice while the next, larger one waits for its own.
 //!
-//! Invariants: a job that runs is not stopped because it grew; its new pods keep their gate until a slice with their number
-//! is admitted. A slice with quota only shrinks, each pod set when those of its pods that go have ended; a larger slice is made beside
-//! it.
+//! Invariants: a running job is not stopped because it grew; its new pods keep their gate until a slice with their number is
+//! admitted. A slice with quota only shrinks, each pod set after its surplus pods have ended; a larger slice is made beside it.
 
 use super::comparison::{charge_covers_requests, is_in_other_queue};
 use super::run::{StopCause, awaits_admission};
@@ -56,7 +55,7 @@ pub(super) fn compare_size(record: &WorkloadRecord, view: &JobView) -> Option<Si
     (has.len() == asks.len()).then_some(size)
 }
 
-/// Returns whether a job may start with the quota of a slice, or go on.
+/// Returns whether a job may start on the quota of a slice, or keep running on it.
 fn fits(record: &WorkloadRecord, view: &JobView) -> bool {
     let moved = view.suspended && (is_in_other_queue(record, view) || !charge_covers_requests(record));
     compare_size(record, view).is_some() && !moved
@@ -85,7 +84,7 @@ impl UnitStep<'_> {
             // It is about to be evicted; that gives the job a step.
             return;
         }
-        // Another client may have removed what says so.
+        // Another client may have removed the mark of the start.
         let may_have_started = starting_workload(owner).is_none() && slices.are_admitted();
         let runs_on_slices = !status.suspended && (slices.started(owner) || may_have_started);
         if used.keeps_quota() && fits(used, owner) && (status.suspended || runs_on_slices) {
@@ -111,12 +110,12 @@ impl UnitStep<'_> {
             return self.sync_workload(unit, latest);
         }
         if used.keeps_quota() && !self.has_pods(unit, &used.meta.key) {
-            // It was reserved or admitted, but not for the job as it is now.
+            // It is reserved or admitted, but not for the job as it is now.
             self.replace_workload(unit, used);
         }
     }
 
-    /// Writes the annotation of an elastic job from which the name of its next slice is made. Returns whether it lacks it.
+    /// Writes the annotation of an elastic job from which the name of its next slice is made. Returns whether the job lacks it.
     pub(super) fn annotate(&mut self, unit: &LoadedUnit<'_>, owner: &JobView) -> bool {
         let outdated = owner.related.outdated_annotation.as_ref().filter(|_| owner.options.slice.is_some());
         let Some((key, value)) = outdated else { return false };
@@ -126,13 +125,13 @@ impl UnitStep<'_> {
         true
     }
 
-    /// Stops a job that may not run on the quota of its slice. Returns whether there is anything to do.
+    /// Stops a job that may not run on the quota of its slice. Returns whether there is anything left to do.
     fn stop_slice(&mut self, unit: &LoadedUnit<'_>, used: &WorkloadRecord, runs: bool) -> bool {
         let restores = reservation::holds_quota(&used.status);
         (runs || restores) && self.stop(unit, used, &StopCause::of_workload(unit, used))
     }
 
-    /// Lets the latest slice say what the job asks for, or makes the next one.
+    /// Updates the latest slice to the size of the job, or makes the next one.
     fn resize(
         &mut self,
         unit: &LoadedUnit<'_>,
@@ -154,7 +153,7 @@ impl UnitStep<'_> {
                 self.replace_workload(unit, latest);
             }
             Size::Same if reserved => {}
-            // Pods that are gone are not charged, however long a larger slice waits.
+            // Ended pods are not charged, however long a larger slice waits.
             _ if self.shrinks(unit, used, owner, &ending) => {}
             Size::Same => self.sync_workload(unit, latest),
             // The end of each pod gives the job a step.
@@ -177,8 +176,8 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Lets the slice in use give up the quota of pods that are gone, and then their nodes, before a larger one takes over: that
-    /// starts from the assignment, which does not say whose pods are left. Returns whether the larger one has to wait.
+    /// Shrinks the slice in use by its ended pods, first its quota and then its nodes, before a larger slice takes over: that
+    /// slice starts from the assignment, which does not name the remaining pods. Returns whether the larger slice must wait.
     fn shrinks(
         &mut self,
         unit: &LoadedUnit<'_>,
@@ -200,8 +199,8 @@ impl UnitStep<'_> {
         shrinks || admission_after_shrink(self.units.cache, used).is_some()
     }
 
-    /// Returns the pod sets of which more pods may run than the job asks for: some of them have to end. A pod that is being ungated
-    /// runs as soon as that write has landed.
+    /// Returns the pod sets of which more pods may run than the job asks for: some of these pods must end. A pod that is being
+    /// ungated runs as soon as that write has landed.
     fn pod_sets_with_pods_to_end(
         &mut self,
         unit: &LoadedUnit<'_>,

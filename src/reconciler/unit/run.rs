@@ -1,4 +1,4 @@
-//! Starting and stopping what a unit holds back.
+//! Starts and stops the objects that a unit holds back.
 
 use super::comparison::pod_sets_to_restore;
 use super::{LoadedUnit, UnitStep};
@@ -35,8 +35,8 @@ impl StopCause {
         Self::new("NoMatchingWorkload", message)
     }
 
-    /// The unit asks for something else than its Workload. The pods of a group keep the reason until a Workload that is not replaced
-    /// has finished: when they have ended, those that are left could seem to fit.
+    /// The unit requests something else than its Workload. The pods of a group keep the reason until a Workload that is not
+    /// replaced has finished: after they have ended, the remaining ones could seem to fit.
     pub(super) fn no_matching_workload(unit: &LoadedUnit<'_>) -> Self {
         let prebuilt = unit.key.is_pod_group() && unit.view.options.prebuilt_workload.is_some();
         if prebuilt && unit.members().all(|member| !member.serves()) {
@@ -56,12 +56,12 @@ impl StopCause {
         Self { scope, ..Self::new("WorkloadDeleted", "The workload is deleted") }
     }
 
-    /// The job runs again after its end, which its Workload has taken note of.
+    /// The job runs again after its end, which its Workload has recorded.
     pub(super) fn returned() -> Self {
         Self::new("NotAdmitted", "It runs again after it has finished, and is queued again")
     }
 
-    /// Another Workload started the unit than its present one.
+    /// Another Workload than the present one started the unit.
     pub(super) fn former_workload(key: &ObjectKey) -> Self {
         let message = format!("The job has another Workload than {key}, which started it");
         Self::new("NoMatchingWorkload", &message)
@@ -73,7 +73,7 @@ impl StopCause {
         Self::new("NotAdmitted", &message)
     }
 
-    /// They name a Workload as that of their group which is not theirs.
+    /// The members name a Workload of other pods as their group.
     pub(super) fn foreign_members(message: &str) -> Self {
         Self::new("NoMatchingWorkload", message)
     }
@@ -98,9 +98,9 @@ impl StopCause {
 }
 
 impl UnitStep<'_> {
-    /// Starts what is held back, with what the admission grants, except for members that wait because they are too many.
+    /// Starts the held objects with the grant of the admission, without surplus members, which wait.
     pub(super) fn start(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord, waiting: &[ObjectKey]) {
-        // Beside the pods of an earlier start that still end, new ones would exceed the grant.
+        // While the pods of an earlier start still end, new ones beside them would exceed the grant.
         if unit.key.kind.role == Role::Suspended && self.has_pods(unit, &record.meta.key) {
             return;
         }
@@ -118,8 +118,8 @@ impl UnitStep<'_> {
         self.perform_by(unit, actions, ("Started", &note), Some(record));
     }
 
-    /// Puts back what the start of a running job has added to its pod templates, if another client has removed it: pods that are made
-    /// from then on would run on any node. One that removes it again and again is answered with back-off.
+    /// Restores the additions of the start to the pod templates of a running job, if another client has removed them: new pods
+    /// would run on any node. Repeated removals lead to a back-off.
     pub(super) fn restore_marks(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         let Some((owner, patch)) = unit.owner.zip(self.units.marks_patch(unit, record)) else { return };
         let (kind, item) = (Kind::of_job(unit.key.kind), unit.reconcile_key());
@@ -153,7 +153,7 @@ impl UnitStep<'_> {
         self.units.has_pods(unit, workload, &unit.status(self.now))
     }
 
-    /// Stops what must not run because of what a Workload says, and undoes the start by it. Returns whether there is
+    /// Stops the objects that must not run because of the state of a Workload, and undoes its start. Returns whether there is
     /// anything to do.
     pub(super) fn stop(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord, cause: &StopCause) -> bool {
         let originals = pod_sets_to_restore(record, &unit.view);
@@ -191,9 +191,9 @@ impl UnitStep<'_> {
     }
 }
 
-/// Returns the members that may be started, of which no write is in flight. The others are started or stopped already: what they
-/// need next follows from the object after the write. One that is too many waits; none is started while one of those may have
-/// been started before it became too many.
+/// Returns the members that may be started and have no write in flight. The others are started or stopped already: their next
+/// step follows from the object after the write. A surplus member waits. No member is started while one that became surplus may
+/// have been started before.
 pub(super) fn idle_members(
     unit: &LoadedUnit<'_>,
     waiting: &[ObjectKey],

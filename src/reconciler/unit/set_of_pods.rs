@@ -24,7 +24,7 @@ use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// How long a pod of a replica that its object does not ask for waits before it is said.
+/// Wait before a pod of a replica that its object does not ask for is reported.
 const EXTRA_REPLICA_WAIT: SignedDuration = SignedDuration::from_secs(10);
 
 impl<'a> Units<'a> {
@@ -46,9 +46,8 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// Returns the units of a job that may need a step: itself, or those of its replicas that have no Workload, whose Workload says
-    /// something else than the object, and that the object does not have any more. The others get their steps with their pods and
-    /// Workloads.
+    /// Returns the units of a job that may need a step: the job itself, or its replicas without a Workload, with a Workload that
+    /// differs from the object, or beyond the present number. The other replicas get their steps with their pods and Workloads.
     fn units_of_job(self, kind: JobKind, key: &ObjectKey) -> Vec<UnitKey> {
         if !kind.has_replicas() {
             return vec![UnitKey::of_object(kind, key.clone())];
@@ -80,7 +79,7 @@ impl<'a> Units<'a> {
         units.map(ReconcileKey::Unit).collect()
     }
 
-    /// Returns the units of a job that may need a step after something beside the job has changed: the replicas with pods as well.
+    /// Returns the units of a job that may need a step after a change outside the job: the replicas with pods as well.
     pub(crate) fn units_of_job_with_pods(self, kind: JobKind, key: &ObjectKey) -> Vec<UnitKey> {
         let mut units = self.units_of_job(kind, key);
         if kind.has_replicas() {
@@ -105,8 +104,8 @@ fn requested(record: &WorkloadRecord) -> i32 {
     record.pod_sets().iter().map(|set| set.count).fold(0, i32::saturating_add)
 }
 
-/// Returns what an object asks for that a Workload does not, for messages. Its pods may run on the Workload of an earlier object if
-/// there is nothing.
+/// Returns the requests in which an object differs from a Workload, for messages. If there are none, its pods may run on the
+/// Workload of an earlier object.
 fn unlike(set: &JobView, record: &WorkloadRecord) -> Vec<String> {
     let mut unlike = Vec::new();
     if !asks_for_the_same(record, set) {
@@ -125,7 +124,7 @@ fn unlike(set: &JobView, record: &WorkloadRecord) -> Vec<String> {
     unlike
 }
 
-/// Returns whether a Workload may have to be written because of what its object says.
+/// Returns whether a Workload may have to be written because it differs from its object.
 fn differs(set: &JobView, record: &WorkloadRecord) -> bool {
     let class = record.priority_class.as_ref().filter(|class| class.kind == "WorkloadPriorityClass");
     record.annotations.admission_gated_by != set.options.gated_by
@@ -134,7 +133,7 @@ fn differs(set: &JobView, record: &WorkloadRecord) -> bool {
 }
 
 impl UnitStep<'_> {
-    /// Deletes the Workload of an object in whose place another one is queued, when it has finished or no pod is left.
+    /// Deletes the Workload of an object in whose place another one is queued, when it has finished or has no pods left.
     fn delete_workload_of_taken_over(&mut self, unit: &LoadedUnit<'_>, set: &JobView) {
         let Some(above) = self.units.ancestor_of(unit.key.kind, set).filter(|_| !set.deleting) else {
             return;
@@ -199,7 +198,7 @@ impl UnitStep<'_> {
         self.report_waiting_rollout(unit, set, record);
     }
 
-    /// Says why new pods of an object wait that has taken over the Workload of an earlier object, and asks for something else.
+    /// Reports why new pods of an object wait that has taken over the Workload of an earlier object and requests something else.
     fn report_unlike_predecessor(
         &mut self,
         unit: &LoadedUnit<'_>,
@@ -216,7 +215,7 @@ impl UnitStep<'_> {
         self.report(unit, "ScalingWaits", &note);
     }
 
-    /// Deletes the Workload that was made for an object before it took over that of an earlier one.
+    /// Deletes the Workload that was made for an object before the object took over an earlier one.
     fn delete_spare_workload(&mut self, unit: &LoadedUnit<'_>, set: &JobView, own: &str) {
         let key = ObjectKey::new(&unit.workload.namespace, own);
         let spare = self.units.cache.workload(&key).filter(|record| !record.meta.is_deleting());
@@ -229,8 +228,8 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Says how a roll-out can go on whose pods wait for the admission of a Workload. Its controller waits for each pod before it
-    /// replaces the next one, so that a pod of the old revision that waits for quota blocks those of the new one.
+    /// Reports how a roll-out can continue whose pods wait for the admission of a Workload. Its controller waits for each pod
+    /// before it replaces the next one, so that a pod of the old revision that waits for quota blocks the pods of the new one.
     fn report_waiting_rollout(&mut self, unit: &LoadedUnit<'_>, set: &JobView, record: &WorkloadRecord) {
         let mut pods = self.units.cache.owned_pods(&unit.key);
         if !set.status.rolls || record.may_run() || !pods.any(|pod| pod.gated) {
@@ -243,8 +242,8 @@ impl UnitStep<'_> {
         self.report(unit, "RolloutWaits", &note);
     }
 
-    /// Says that pods wait although no Workload is made for them: their object does not ask for their replica. The status of the object
-    /// may follow later than a pod that it makes in a roll-out.
+    /// Reports that pods wait although no Workload is made for them: their object does not ask for their replica. The status of
+    /// the object may be later than a pod that it makes in a roll-out.
     fn report_extra_replica(&mut self, unit: &LoadedUnit<'_>, set: &JobView) {
         let held = self.units.cache.owned_pods(&unit.key);
         let first = held.filter_map(|pod| Some((pod.held_since()?, &pod.key.name))).min();
@@ -262,7 +261,7 @@ impl UnitStep<'_> {
         self.report(unit, "ReplicaWaits", &note);
     }
 
-    /// Deletes the Workload of a replica that its object does not have any more. Its quota is free when its pods have ended.
+    /// Deletes the Workload of a replica that its object no longer has. Its quota is free after its pods have ended.
     fn end_replica(&mut self, unit: &LoadedUnit<'_>) {
         let Some(record) =
             self.units.cache.workload(&unit.workload).filter(|record| !record.meta.is_deleting())
@@ -275,7 +274,7 @@ impl UnitStep<'_> {
         self.send(unit, request.with_effects(vec![event]));
     }
 
-    /// Writes what a Workload lacks. Returns whether it waits for a write.
+    /// Writes the missing parts of a Workload. Returns whether it waits for a write.
     fn keep_workload(&mut self, unit: &LoadedUnit<'_>, set: &JobView, record: &WorkloadRecord) -> bool {
         if conditions::is_true(&record.status, ConditionType::Finished) {
             // The pods of an object that serves never finish: the Workload was taken from it.
@@ -303,7 +302,7 @@ impl UnitStep<'_> {
             }
         }
         if unit.key.kind.has_replicas() {
-            // The labels of pods do not follow: they are those of their templates.
+            // The labels of pods do not follow: they come from the templates.
             let reserved = reservation::holds_quota(&record.status);
             self.sync_priority_class(set, record, reserved, &mut spec);
         }
@@ -325,7 +324,7 @@ impl UnitStep<'_> {
         true
     }
 
-    /// Makes the object an owner of its Workload, before the pods: the first owner is the one by which it is found.
+    /// Makes the object an owner of its Workload, before the pods: the Workload is found by its first owner.
     fn add_owner(&mut self, unit: &LoadedUnit<'_>, set: &JobView, record: &WorkloadRecord) {
         let version = json!({
             "op": "replace", "path": "/metadata/resourceVersion", "value": record.meta.resource_version,
@@ -342,7 +341,7 @@ impl UnitStep<'_> {
         };
         let annotations = owner_annotations(unit.key.kind, unit.key.component, set);
         let annotations = annotations.into_iter().map(|(name, value)| entry("annotations", &name, value));
-        // That of an earlier object. Without it, a user has removed it, and there may be no labels to add it to.
+        // The label names an earlier object. Without it a user has removed it, and there may be no labels to add it to.
         let former = record.job_uid.as_ref().filter(|uid| **uid != set.uid);
         let label = former.map(|_| entry("labels", names::JOB_UID_LABEL, json!(set.uid)));
         let operations: Vec<Value> = [version, owners].into_iter().chain(annotations).chain(label).collect();
@@ -350,7 +349,7 @@ impl UnitStep<'_> {
         self.send(unit, WriteRequest::new(Kind::Workload, key, Verb::JsonPatch, Value::Array(operations)));
     }
 
-    /// Makes the pods of an object members of the group of its Workload. Says of those that are in another group why they wait.
+    /// Makes the pods of an object members of the group of its Workload. Reports on pods in another group why they wait.
     fn mark_pods(&mut self, unit: &LoadedUnit<'_>, set: &JobView) {
         let total = wanted(set);
         let (kind, name) = (unit.key.kind.gvk.kind, &set.key.name);

@@ -1,9 +1,9 @@
-//! Objects below one controller that together have more pods than the job above them is charged for, such as the second cluster of a
-//! RayService that is upgraded.
+//! Objects below one controller that together have more pods than the job above them is charged for, such as the second cluster
+//! of a RayService during an upgrade.
 //!
-//! Invariants: those that run on the quota of the job go on; one that has no room beside them is held back, is queued by itself, and
-//! says on its controller how much it requests. Once it has room, it gives its own quota back and runs on that of the job. An annotation
-//! tells it from one that its controller or its user has suspended.
+//! Invariants: objects that run on the quota of the job keep running; an object without capacity beside them is held back, is
+//! queued by itself, and reports its requests on its controller. Once there is capacity for it, it releases its own quota and
+//! runs on the quota of the job. An annotation distinguishes it from an object that its controller or its user has suspended.
 
 use super::ancestors::{has_finished, larger_pods_of};
 use super::kept_children::is_kept;
@@ -21,8 +21,8 @@ use crate::reconciler::messages::EventType;
 use crate::reconciler::work_queue::ReconcileKey;
 use std::sync::Arc;
 
-/// Number of objects below a controller whose pods are added up when one of them has changed, so that the cost of their changes does not
-/// grow with its square. The sum of some is too large only if that of all is.
+/// Maximum number of objects below a controller whose pods are added up after a change of one of them, so that the cost of
+/// changes does not grow with the square of their number. If the sum of some is too large, the sum of all is.
 const MOST_ADDED: usize = 100;
 
 /// Returns the pod sets for which a Workload is charged.
@@ -47,7 +47,7 @@ impl<'a> Units<'a> {
         owned.filter_map(|key| self.cache.workload(key)).any(|record| !has_finished(record))
     }
 
-    /// Returns the pods of objects beside one that get no size apart from that of the job above them; of many objects, not those of all.
+    /// Returns the pods of the objects beside this one that share the size of the job above them; of many objects, only of some.
     pub(super) fn groups_beside(self, view: &JobView) -> Vec<ChildGroup> {
         let controller = view.controller.iter();
         let ids = controller.flat_map(|controller| self.cache.jobs_controlled_by(&controller.uid));
@@ -61,7 +61,7 @@ impl<'a> Units<'a> {
         others.filter(shares).flat_map(|(_, other)| groups_of(other)).collect()
     }
 
-    /// Returns what an object asks for of the quota of the job above it; `None` if its controller or its user has suspended it.
+    /// Returns the request of an object for the quota of the job above it; `None` if its controller or its user has suspended it.
     fn claim(self, kind: JobKind, view: &JobView) -> Option<Claim> {
         if view.options.child.waits_for_room || self.has_own_workload(view) {
             return Some(Claim::Waits);
@@ -73,8 +73,8 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// Returns whether an object has no room on the quota of the job that is queued in its place. One that ran when the manager started
-    /// runs on.
+    /// Returns whether an object has no capacity on the quota of the job that is queued in its place. An object that ran when the
+    /// manager started keeps running.
     pub(super) fn lacks_room(self, kind: JobKind, view: &JobView, ancestor: &OwnerRef) -> bool {
         self.exceeds_with_siblings(kind, view, ancestor) && !self.was_found_running(kind, view)
     }
@@ -90,7 +90,8 @@ impl<'a> Units<'a> {
         let Some((controller, claim)) = controller.zip(self.claim(kind, view)) else { return false };
         let Some(record) = self.shared_workload(&view.key.namespace, ancestor) else { return false };
         if is_kept(view) && !self.may_run_below(view, ancestor) {
-            // Each of them is stopped then: one with quota of its own would run on, or come back before the one that serves.
+            // Each of them is stopped then: an object with quota of its own would keep running, or resume before the one that
+            // serves.
             return false;
         }
         let charged = charged_sets(record);
@@ -107,7 +108,7 @@ impl<'a> Units<'a> {
             is_fixed && is_larger(view)
         };
         if outgrows(view) {
-            // It is queued as what it is; another one may run on the quota of the job.
+            // It is queued with its own size; another one may run on the quota of the job.
             return true;
         }
         let own = SizedChild::of(view, claim);
@@ -116,7 +117,7 @@ impl<'a> Units<'a> {
         let mut before: Vec<SizedChild> = others.map(|(other, claim)| SizedChild::of(other, claim)).collect();
         before.retain(|other| other.uid != own.uid && *other < own);
         before.sort();
-        // The pods of one that is gone have its place until they have ended.
+        // The pods of a deleted object keep its place until they have ended.
         let is_left = || self.cache.has_running_pods(&record.meta.key, &controller.uid);
         if before.is_empty() && self.has_own_workload(view) && is_left() {
             return true;
@@ -124,7 +125,7 @@ impl<'a> Units<'a> {
         !has_room(&groups_of(view), &before, &charged)
     }
 
-    /// Returns the steps of the objects beside one that has appeared, changed or gone: whether they have room depends on it.
+    /// Returns the steps of the siblings of an object that has appeared, changed or was deleted: their capacity depends on it.
     pub(crate) fn steps_of_siblings(self, kind: JobKind, view: &JobView) -> Vec<ReconcileKey> {
         let others = self.siblings(kind, view).filter(|other| other.uid != view.uid);
         others.map(|other| ReconcileKey::Unit(UnitKey::of_object(kind, other.key.clone()))).collect()
@@ -139,8 +140,8 @@ impl<'a> Units<'a> {
 }
 
 impl UnitStep<'_> {
-    /// Holds an object back that has no room beside its siblings, until it has quota of its own. Returns whether nothing else is to be
-    /// done for it.
+    /// Holds back an object without capacity beside its siblings, until it has quota of its own. Returns whether nothing else
+    /// must be done for it.
     pub(super) fn wait_beside_siblings(&mut self, unit: &LoadedUnit<'_>) -> bool {
         let kind = unit.key.kind;
         let Some(owner) = unit.owner.filter(|_| kind.hooks.is_sized_apart_from_owner()) else { return false };
@@ -159,7 +160,7 @@ impl UnitStep<'_> {
             self.perform(unit, vec![change_of(change, ActionWrite::Patch(patch))], "Suspended", &note);
             return true;
         }
-        // Its queue may let it in at once.
+        // Its queue may admit it immediately.
         let is_refused =
             record.is_some_and(|record| conditions::is_false(&record.status, ConditionType::QuotaReserved));
         if is_refused || !is_managed {
@@ -168,10 +169,10 @@ impl UnitStep<'_> {
         !is_managed
     }
 
-    /// Lets an object run that had no room beside its siblings, and has.
+    /// Resumes an object that had no capacity beside its siblings, and has it now.
     pub(super) fn let_run_with_siblings(&mut self, unit: &LoadedUnit<'_>) {
         let (kind, view) = (unit.key.kind, &unit.view);
-        // What was copied while the job waited has nothing that its start adds.
+        // A copy from the time when the job waited lacks the additions of the job's start.
         let is_outdated = view.suspended && is_kept(view) && view.lacks_marks(&kind);
         let patch = if is_outdated { kind.copy_again_patch() } else { kind.room_patch(false, false) };
         let write = ActionWrite::Patch(patch);
@@ -184,7 +185,7 @@ impl UnitStep<'_> {
         );
     }
 
-    /// Says on the controller of a child that was found running that it runs without quota.
+    /// Reports on the controller of a child that was found running that it runs without quota.
     pub(super) fn report_uncharged_child(&mut self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) {
         let units = self.units;
         if units.was_found_running(unit.key.kind, &unit.view)
@@ -195,7 +196,7 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Says on an elastic job that its second child waits for the quota with which the job is to grow.
+    /// Reports on an elastic job that its second child waits for the quota with which the job must grow.
     pub(super) fn report_next_child(&mut self, unit: &LoadedUnit<'_>) {
         let beside = self.units.cache.beside_jobs();
         let Some((next, row)) = next_child(&unit.view) else { return };
@@ -208,7 +209,8 @@ impl UnitStep<'_> {
         self.report(unit, "ChildWaits", &text);
     }
 
-    /// Says on a job that its second child runs without quota, as the kind of that is not managed: no step of its own holds it back.
+    /// Reports on a job that its second child runs without quota, because its kind is not managed: it has no step that could hold
+    /// it back.
     pub(super) fn report_unmanaged_child(&mut self, unit: &LoadedUnit<'_>) {
         let units = self.units;
         let next = next_child(&unit.view);
@@ -238,8 +240,8 @@ impl UnitStep<'_> {
         self.report(unit, "ChargedTooLittle", &note);
     }
 
-    /// Emits a warning on the controller of a unit that says what is the matter with the unit, and what its pods request. It is made
-    /// once for each unit: the requests may have to be read.
+    /// Emits a warning on the controller of a unit, with the problem of the unit and the requests of its pods. It is made once
+    /// for each unit: the requests may have to be read.
     fn report_on_controller(&mut self, unit: &LoadedUnit<'_>, reason: &str, what: &str) {
         let Some((kind, above)) = self.units.cache.controllers_of_job(&unit.view).into_iter().next() else {
             return;
@@ -262,7 +264,7 @@ pub(super) fn change_of(change: Change, write: ActionWrite) -> Action {
     Action { target: Target::Owner, write, change }
 }
 
-/// Returns the child of a job that is to replace the one that serves, with the row of its kind.
+/// Returns the child of a job that is made to replace the one that serves, with the row of its kind.
 fn next_child(view: &JobView) -> Option<(&RelatedKey, &'static Framework)> {
     let next = view.related.next_child()?;
     Some((next, framework(next.kind.gvk.group, next.kind.gvk.kind)?))

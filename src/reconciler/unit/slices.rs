@@ -1,8 +1,9 @@
-//! The slices of an elastic job: Workloads of which each takes over from the one before it when the job grows.
+//! The slices of an elastic job: a sequence of Workloads, of which each takes over from the one before it when the job grows.
 //!
 //! Invariants: at most one slice is in use, the newest that holds quota and need not release it; at most one waits for quota in
-//! order to replace it; any other ends, as soon as no pod runs on its quota. None replaces one that a user has deactivated. Which
-//! is which follows from the objects alone, so that a manager that starts between two writes goes on where the last one stopped.
+//! order to replace it; any other ends, as soon as no pod runs on its quota. No slice replaces one that a user has deactivated.
+//! The roles follow from the objects alone, so that a manager that starts between two writes continues where the last one
+//! stopped.
 
 use crate::api::names;
 use crate::api::reason::ConditionType;
@@ -15,16 +16,16 @@ use std::sync::Arc;
 pub(super) struct Slices<'a> {
     /// The oldest first.
     unfinished: Vec<&'a Arc<WorkloadRecord>>,
-    /// The newest that holds quota and need not release it.
+    /// The newest slice that holds quota and need not release it.
     reserving: Option<&'a Arc<WorkloadRecord>>,
-    /// The newest that must release the quota that it holds; pods may still run on it, unless another one holds quota.
+    /// The newest slice that must release its quota; pods may still run on it, unless another one holds quota.
     leaving: Option<&'a Arc<WorkloadRecord>>,
-    /// The one that is to say what the job asks for: it waits for quota if the job has grown.
+    /// The slice that must have the size of the job: it waits for quota if the job has grown.
     pub(super) latest: Option<&'a Arc<WorkloadRecord>>,
 }
 
 impl<'a> Slices<'a> {
-    /// Sorts the Workloads of an elastic job.
+    /// Assigns their roles to the Workloads of an elastic job.
     pub(super) fn of(workloads: Vec<&'a Arc<WorkloadRecord>>) -> Self {
         let mut unfinished = workloads;
         unfinished.retain(|record| !conditions::is_true(&record.status, ConditionType::Finished));
@@ -32,7 +33,7 @@ impl<'a> Slices<'a> {
         let newest = |holds: &dyn Fn(&WorkloadRecord) -> bool| {
             unfinished.iter().rev().find(|record| holds(record)).copied()
         };
-        // Pods may run on the quota of the other, also when it has to release it.
+        // Pods may run on the quota of the other slice, even if it must release the quota.
         let replaced = |record: &WorkloadRecord| {
             unfinished.iter().any(|other| reservation::holds_quota(&other.status) && replaces(other, record))
         };
@@ -43,8 +44,8 @@ impl<'a> Slices<'a> {
         let deactivated = newest(&|record| !record.active && !record.meta.is_deleting() && !replaced(record));
         let stays = |record: &WorkloadRecord| !record.meta.is_deleting() && !is_evicted(record);
         let waiting = reserving.and_then(|used| {
-            // Also one that was evicted: made again, one that a user deactivated would be active, and one that a check
-            // refused would not back off.
+            // An evicted slice stays the latest: if it was created again instead, one that a user deactivated would be active,
+            // and one that a check refused would not back off.
             let waits = |record: &&&Arc<WorkloadRecord>| {
                 !record.meta.is_deleting()
                     && !reservation::holds_quota(&record.status)
@@ -77,7 +78,7 @@ impl<'a> Slices<'a> {
         self.in_use().is_some_and(|used| used.meta.key == record.meta.key)
     }
 
-    /// Returns whether a slice has no part in the job any more.
+    /// Returns whether a slice is no longer part of the job.
     pub(super) fn is_superfluous(&self, record: &WorkloadRecord) -> bool {
         let is_latest = self.latest.is_some_and(|latest| latest.meta.key == record.meta.key);
         !is_latest && !self.is_in_use(record)

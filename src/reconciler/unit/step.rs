@@ -1,4 +1,4 @@
-//! The step of a unit: what its objects and its Workload need next.
+//! The step of a unit: the next writes of its objects and of its Workload's spec.
 
 use super::comparison::{grants_match_job, is_charged_as_before};
 use super::run::{StopCause, awaits_admission};
@@ -49,7 +49,7 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Returns whether the Workload of a unit exists and cannot be decoded, or the one that started it: it may be admitted, so
+    /// Returns whether the Workload of a unit, or the one that started it, exists and cannot be decoded: it may be admitted, so
     /// the unit is neither stopped nor started, and gets a step later.
     fn has_unreadable_workload(&mut self, unit: &LoadedUnit<'_>) -> bool {
         let namespace = &unit.workload.namespace;
@@ -96,8 +96,8 @@ impl UnitStep<'_> {
             self.report_blocked_pods(unit, record);
         }
         let owned = unit.key.is_pod_group() || owns(unit, record);
-        // The garbage collector removes the references to an owner that is deleted without its dependents. The label then says
-        // whose Workload ends; without it, its quota would not be released.
+        // The garbage collector removes the references to an owner that is deleted without its dependents. The label then names
+        // the owner whose Workload ends; without it, the quota would not be released.
         let left = |owner: &JobView| owner.deleting && record.job_uid.as_ref() == Some(&owner.uid);
         let takes = |owner: &&JobView| !owned && !record.meta.is_deleting() && !left(owner);
         if let Some(owner) = unit.owner.filter(takes) {
@@ -136,7 +136,7 @@ impl UnitStep<'_> {
                 self.start(unit, record, &membership.waiting);
             }
             if unit.owner.is_none() || !status.suspended {
-                // One of them: each would repeat the other.
+                // One of the two reports is enough: each would repeat the other.
                 if !self.report_low_charge(unit, record) {
                     self.report_unmanaged_child(unit);
                 }
@@ -148,14 +148,15 @@ impl UnitStep<'_> {
         self.hold(unit, record, owned);
     }
 
-    /// Says what keeps pods of an admitted unit from running. The pods of a job are no members of it.
+    /// Reports what keeps pods of an admitted unit from running. The pods of a job are no members of it.
     fn report_blocked_pods(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         let members = unit.members().filter(|_| unit.summary.blocked > 0);
         let blocked = members.filter_map(|member| Some((&*member.key.name, member.blocker.as_ref()?)));
         blocked_pods::report(record, blocked, self.warnings, self.writes);
     }
 
-    /// Says that a job runs with more than its Workload is charged, which an earlier version of the manager made. Returns whether it does.
+    /// Reports that a job runs with more than the charge of its Workload, which an earlier version of the manager made. Returns
+    /// whether it does.
     fn report_low_charge(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
         let Some(found) =
             unit.view.related.since_start.found.as_ref().filter(|found| !found.uncharged.is_empty())
@@ -176,7 +177,7 @@ impl UnitStep<'_> {
         is_low
     }
 
-    /// Ends pods whose Workload is going or has finished, and releases their finalizers. Returns whether it is.
+    /// Ends pods whose Workload has finished or is being deleted, and releases their finalizers. Returns whether it has or is.
     fn release_ended_members(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
         if record.meta.is_deleting() {
             let scope = self.units.scope_of_stop(unit, record);
@@ -186,14 +187,14 @@ impl UnitStep<'_> {
         }
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         if finished {
-            // It may have been written by another client: pods must not run on without quota.
+            // Another client may have written the status: pods must not keep running without quota.
             self.stop(unit, record, &StopCause::of_workload(unit, record));
             self.release_members(unit, |member| !member.may_run());
         }
         finished
     }
 
-    /// Stops a unit that may not run, or not as it is now, and keeps its Workload in agreement with it.
+    /// Stops a unit that may not run, or not in its present form, and keeps its Workload in agreement with it.
     fn hold(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord, owned: bool) {
         let status = unit.status(self.now);
         let reserved = reservation::holds_quota(&record.status);
@@ -211,7 +212,8 @@ impl UnitStep<'_> {
             if unit.owner.is_some() {
                 let replaced = record.may_run() || returned;
                 if !any && replaced && !self.has_pods(unit, &record.meta.key) {
-                    // Admitted, but not as the job is now, or for a run that has ended. The quota is needed as long as there are pods.
+                    // It is admitted, but not for the job as it is now, or for an ended run. The quota is needed as long as there
+                    // are pods.
                     self.replace_workload(unit, record);
                 }
                 return;
@@ -224,7 +226,7 @@ impl UnitStep<'_> {
     }
 }
 
-/// Returns whether members take the places of others that had succeeded, and that are not charged any more.
+/// Returns whether members take the places of members that had succeeded and are no longer charged.
 fn takes_back(record: &WorkloadRecord, status: &UnitStatus) -> bool {
     let ended = |name: &str| status.reclaimable_pods.iter().find(|(known, _)| **known == *name);
     let mut reported = record.status.reclaimable_pods.iter();

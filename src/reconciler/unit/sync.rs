@@ -19,7 +19,7 @@ impl UnitStep<'_> {
     pub(super) fn sync_workload(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         let key = &record.meta.key;
         if unit.owner.is_none() && self.units.set_of_workload(record).is_some() {
-            // The object that made the Workload writes it.
+            // The object that made the Workload writes it itself.
             return;
         }
         if !self.writes.may_write(Kind::Workload, key, self.now) {
@@ -47,7 +47,7 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Compares the pod sets of a Workload with those of the owner that it is made from.
+    /// Compares the pod sets of a Workload with the pod sets of the owner that it is made from.
     fn compare_pod_sets(
         &mut self,
         unit: &LoadedUnit<'_>,
@@ -84,8 +84,8 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Writes the pod sets of members that wait into their Workload, which asks for as many pods and has no quota. Returns whether it
-    /// can be written.
+    /// Writes the pod sets of waiting members into their Workload, which has the same number of pods and no quota. Returns
+    /// whether it can be written.
     pub(super) fn rewrite_pod_sets(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
         let key = &record.meta.key;
         let decided = reservation::holds_quota(&record.status) || self.assumed.contains(key);
@@ -141,7 +141,7 @@ impl UnitStep<'_> {
         self.send(unit, request.with_effects(vec![unit.event("DeletedWorkload", note)]));
     }
 
-    /// Counts how often the Workload of a unit is replaced, and says that the next one has to wait.
+    /// Counts the replacements of the Workload of a unit, and reports that the next one must wait.
     pub(super) fn record_replacement(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         let key = &record.meta.key;
         // Each start and stop of a job that comes back changes its spec.
@@ -237,12 +237,12 @@ impl UnitStep<'_> {
     }
 }
 
-/// The pod sets of a Workload compared with those of the owner.
+/// Result of the comparison of a Workload's pod sets with the owner's.
 enum Comparison {
     Same,
-    /// They differ, and the Workload cannot be updated now.
+    /// The pod sets differ, and the Workload cannot be updated now.
     Waits,
-    /// They differ: those of the owner.
+    /// The pod sets differ; contains the owner's.
     Differs(Vec<Value>),
 }
 

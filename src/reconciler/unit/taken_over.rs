@@ -1,9 +1,9 @@
-//! Units that came below a queued object while they had a Workload of their own: the object was queued later, became the controller
-//! later, or was seen later. They give their Workload up, and run with the other one.
+//! Units below a queued object that have a Workload of their own: the object was queued later, became the controller later, or
+//! was seen later. They give their Workload up, and run on the object's.
 //!
-//! Invariants: pods are charged by one Workload at a time. Their own keeps its quota until they have ended, or may run on that of the
-//! other; then it finishes, and goes if it was made for the unit. A prebuilt one is let go: it is not the manager's, and stays. A pod that
-//! was held runs where the flavor is that is charged for it.
+//! Invariants: pods are charged by one Workload at a time. Their own Workload keeps its quota until they have ended, or may run
+//! on the other one; then it finishes, and is deleted if it was made for the unit. A prebuilt Workload only loses its owner: it
+//! is not the manager's, and stays. A held pod starts on the flavor that is charged for it.
 
 use super::run::StopCause;
 use super::units::Units;
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl<'a> Units<'a> {
-    /// Returns the Workloads of a unit that were not made for another one, whether they have ended or not.
+    /// Returns the Workloads of a unit that were not made for another one, including ended ones.
     fn own_workloads(self, unit: &LoadedUnit<'_>) -> Vec<&'a Arc<WorkloadRecord>> {
         let owned = self.cache.workloads_owned_by(&unit.view.uid).iter().chain([&unit.workload]);
         let keys: BTreeSet<_> = owned.filter(|key| key.namespace == unit.workload.namespace).collect();
@@ -30,8 +30,9 @@ impl<'a> Units<'a> {
         records.filter(|record| self.belongs(unit, record)).collect()
     }
 
-    /// Returns what held pods of a unit get that start below an object, by their role: what the admission of that adds to the pods of the
-    /// pod set that their label names, or of the only one. Where that is not known they get nothing. Empty while a flavor is missing.
+    /// Returns the additions for held pods of a unit that start below an object, by their role: the additions of the object's
+    /// admission to the pod set that their label names, or to the only one. If the pod set is not known there are none. Empty
+    /// while a flavor is missing.
     fn infos_below(self, unit: &LoadedUnit<'_>, above: &OwnerRef) -> Result<Vec<PodSetInfo>, JobError> {
         let record = self.shared_workload(&unit.view.key.namespace, above);
         let granted = match record.filter(|record| record.status.admission.is_some()) {
@@ -73,8 +74,8 @@ fn has_gate(member: &PodMember, name: &str) -> bool {
 }
 
 impl UnitStep<'_> {
-    /// Ends the Workloads that a unit has although another object is queued in its place. Returns whether one is still in use: its
-    /// lifecycle finishes it when no pod runs on its quota any more.
+    /// Ends the Workloads of a unit in whose place another object is queued. Returns whether one is still in use: its lifecycle
+    /// finishes it when no pod runs on its quota.
     pub(super) fn give_up_workload(&mut self, unit: &LoadedUnit<'_>, above: &OwnerRef) -> bool {
         if unit.status(self.now).finished.is_some() {
             return false;
@@ -111,7 +112,7 @@ impl UnitStep<'_> {
         );
     }
 
-    /// Removes the references of a prebuilt Workload to a unit, with which it would be deleted.
+    /// Removes the owner references of a prebuilt Workload to a unit, with which it would be deleted.
     fn let_go(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         let is_of_unit =
             |uid: &Arc<str>| *uid == unit.view.uid || unit.members().any(|member| member.uid == *uid);
@@ -126,7 +127,7 @@ impl UnitStep<'_> {
         self.send(unit, WriteRequest::new(Kind::Workload, record.meta.key.clone(), Verb::Merge, body));
     }
 
-    /// Lets pods that were held run when the object may that is queued in their place. Returns whether the unit consists of pods.
+    /// Starts held pods when the object that is queued in their place may run. Returns whether the unit consists of pods.
     pub(super) fn follow_with_pods(&mut self, unit: &LoadedUnit<'_>, above: &OwnerRef) -> bool {
         if unit.owner.is_some() {
             return false;
@@ -149,7 +150,7 @@ impl UnitStep<'_> {
             let note = format!("Waits for {} {}, which is queued in its place", above.kind, above.name);
             self.report(unit, "WaitsForOwner", &note);
         }
-        // Nothing counts them any more.
+        // These pods are no longer counted.
         self.release_members(unit, |member| !member.state.gated);
         true
     }

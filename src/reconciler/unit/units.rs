@@ -1,8 +1,8 @@
 //! Which Workload belongs to which unit, and which units this manager manages.
 //!
-//! Owner references alone do not say it: users and other clients edit them. A Workload belongs to the job that it was made
-//! for, which its name says by a hash of the job's UID, or else to its owner, or else to the job that names it. Invariants: a job
-//! has one Workload and a Workload one job, whatever clients edit; while pods of a job run, or its templates are not
+//! Owner references alone do not determine it: users and other clients edit them. A Workload belongs to the job that it was made
+//! for, which its name contains as a hash of the job's UID, or else to its owner, or else to the job that names it. Invariants: a
+//! job has one Workload and a Workload one job, whatever clients edit; while pods of a job run, or its templates are not
 //! restored, the Workload that started it keeps its quota.
 
 use super::LoadedUnit;
@@ -52,8 +52,8 @@ impl<'a> Units<'a> {
         Some(unit)
     }
 
-    /// Explains why the pods of an admitted Workload do not run, although they have the quota: those that name it, and those of a
-    /// group. `None` if nothing keeps them from it.
+    /// Explains why the pods of an admitted Workload do not run, although they have the quota: pods that name the Workload, and
+    /// pods of a group. `None` if nothing keeps them from running.
     pub(crate) fn explain_pods(self, key: &ObjectKey) -> Option<Explanation> {
         let record = self.cache.workload(key).filter(|record| record.may_run())?;
         let mut blocked: BTreeMap<&str, &PodBlocker> = BTreeMap::new();
@@ -95,7 +95,7 @@ impl<'a> Units<'a> {
     fn workloads_of(self, unit: &LoadedUnit<'_>) -> Vec<&'a Arc<WorkloadRecord>> {
         let named = self.cache.workload(&unit.workload);
         if unit.view.options.prebuilt_workload.is_some() || unit.key.is_pod_group() {
-            // One that has lost all pods of a group ended with them: new pods of the name get another one.
+            // A Workload that has lost all pods of a group ended with them: new pods of the name get another one.
             let prebuilt = unit.view.options.prebuilt_workload.is_some();
             let is_own = |record: &&Arc<WorkloadRecord>| {
                 self.belongs(unit, record) && (prebuilt || !has_lost_its_owner(record))
@@ -114,7 +114,7 @@ impl<'a> Units<'a> {
         let mut others: Vec<_> = owned.filter(|record| !is_given_up(record)).collect();
         others.sort_by_key(|record| conditions::is_true(&record.status, ConditionType::Finished));
         let mut all: Vec<_> = named.into_iter().chain(others).collect();
-        // One that has ended, or ends, gives way to the one that was made to follow it.
+        // A Workload that has ended, or ends, is superseded by the one that was made to follow it.
         let follows = |record: &WorkloadRecord| all.iter().any(|other| record.carries_from(&other.meta.uid));
         if let Some(next) = all.iter().position(|record| follows(record)) {
             all.swap(0, next);
@@ -144,7 +144,7 @@ impl<'a> Units<'a> {
         Some(Slices::of(own.filter(|record| self.belongs(unit, record)).collect()))
     }
 
-    /// Returns whether a Workload is that of a unit, or was.
+    /// Returns whether a Workload belongs to a unit, or did.
     pub(super) fn belongs(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
         match (unit.key.component, unit.owner) {
             (Component::PodGroup, _) => record.annotations.is_pod_group,
@@ -169,9 +169,9 @@ impl<'a> Units<'a> {
         })
     }
 
-    /// Returns whether the objects that the Workload of a group was made for are gone, or go, and neither the garbage collector nor an
-    /// object ends it: they were deleted without their dependents, so that nothing refers to them. Such a Workload would hold its quota
-    /// for ever.
+    /// Returns whether the objects that the Workload of a group was made for are deleted or being deleted, and neither the
+    /// garbage collector nor an object ends it: they were deleted without their dependents, so that nothing refers to them. Such
+    /// a Workload would hold its quota for ever.
     pub(super) fn is_left_without_objects(self, record: &WorkloadRecord) -> bool {
         let is_known = |owner: &Arc<OwnerRecord>| framework(owner.group(), &owner.kind).is_some();
         let mut owners = record.owner.iter().chain(record.other_owners.iter());
@@ -185,21 +185,21 @@ impl<'a> Units<'a> {
     /// Returns the units that a change of a Workload with this key concerns, beside its owner.
     pub(crate) fn named_like_workload(self, key: &ObjectKey) -> Vec<UnitKey> {
         let made_for = self.cache.unit_of_own_workload(key).map(|(unit, _)| unit);
-        // The present object takes the Workload of an earlier one over, or makes its own when that one goes.
+        // The present object takes over the Workload of an earlier one, or makes its own after that is deleted.
         let made_for = made_for.or_else(|| self.cache.set_in_workload_name(key));
         let naming = self.cache.jobs_naming(key);
         let naming = naming.map(|((kind, job), _)| UnitKey::of_object(*kind, job.clone()));
         made_for.into_iter().chain(naming).collect()
     }
 
-    /// Returns the Workloads that a change of a job concerns, beside those that it owns.
+    /// Returns the Workloads that a change of a job concerns, beside the ones that it owns.
     pub(crate) fn workloads_named_by(self, kind: JobKind, view: &JobView) -> Vec<ObjectKey> {
         let keys = view.prebuilt_workload_key().into_iter().chain(own_workload_keys(&kind, view));
         keys.filter(|key| self.cache.workload(key).is_some()).collect()
     }
 
-    /// Returns whether pods of a unit may run, of which those that are not counted in its status name this Workload. Neither its status
-    /// nor that of a job below it alone says it: one may be older than the other, and most leave out pods that terminate.
+    /// Returns whether pods of a unit may run; pods outside the counts of its status name this Workload. Neither its status nor
+    /// the status of a job below it is enough: one may be older than the other, and most leave out terminating pods.
     pub(super) fn has_pods(self, unit: &LoadedUnit<'_>, workload: &ObjectKey, status: &UnitStatus) -> bool {
         status.active
             || unit
@@ -209,12 +209,12 @@ impl<'a> Units<'a> {
     }
 
     /// Returns whether pods of a job that no longer exists may run on the quota of its Workload: they end after the job if it was
-    /// deleted in the background. As in Kueue, those of a Job do not count.
+    /// deleted in the background. As in Kueue, pods of a Job do not count.
     pub(super) fn outlive_job(self, kind: JobKind, uid: &str, workload: &ObjectKey) -> bool {
         kind.role == Role::Suspended && kind != JobKind::BATCH_JOB && self.has_pods_below(uid, workload)
     }
 
-    /// Returns whether pods below a job with this UID run: pods that name its Workload, or those of a job below it.
+    /// Returns whether pods below a job with this UID run: pods that name its Workload, or pods of a job below it.
     fn has_pods_below(self, uid: &str, workload: &ObjectKey) -> bool {
         self.cache.has_running_pods(workload, uid) || self.has_running_child(uid, &workload.namespace)
     }
@@ -238,12 +238,12 @@ impl<'a> Units<'a> {
         units.into_iter().map(ReconcileKey::Unit).chain(workloads).collect()
     }
 
-    /// Returns the steps that may be due at the end of the pods of a job: those of the jobs above it, and of their Workloads.
+    /// Returns the steps that may be due at the end of the pods of a job: of the jobs above it, and of their Workloads.
     pub(crate) fn steps_above(self, job: &JobView) -> Vec<ReconcileKey> {
         let above = self.cache.controllers_of_job(job);
         let highest = above.last().map_or(job, |(_, highest)| highest);
         let of = |uid: &str| self.cache.workloads_owned_by(uid).iter().chain(self.cache.vanished_of(uid));
-        // The next one may be gone, and its Workload wait for these pods.
+        // The next one may be deleted, and its Workload wait for these pods.
         let gone = highest.controller.iter().flat_map(|gone| of(&gone.uid));
         let mut steps: Vec<ReconcileKey> = gone.cloned().map(ReconcileKey::workload).collect();
         for (kind, above) in above {
@@ -319,8 +319,8 @@ impl<'a> Units<'a> {
         (known && !self.manages_namespace(namespace)).then(|| ("NamespaceNotSelected", cause()))
     }
 
-    /// Returns whether the pods of a unit without an owner are managed, which their labels say. If only kinds that create
-    /// pods are configured, theirs alone are. A pod below a job that is queued in its place is not.
+    /// Returns whether the pods of a unit without an owner are managed, by their labels. If only kinds that create pods are
+    /// configured, only the pods of these kinds are managed. A pod below a job that is queued in its place is not.
     pub(super) fn manages_pods(self, unit: &LoadedUnit<'_>) -> bool {
         self.holds_pods(unit) && self.above_unit(unit).is_none()
     }
@@ -330,7 +330,7 @@ impl<'a> Units<'a> {
         unit.members().all(is_made_by_parent) || self.settings.manages_kind(unit.key.kind)
     }
 
-    /// Returns the object that is queued in place of a unit. The object that has made the Workload of its pods is none.
+    /// Returns the object that is queued in place of a unit, not counting the object that has made the Workload of its pods.
     pub(super) fn above_unit(self, unit: &LoadedUnit<'_>) -> Option<OwnerRef> {
         if unit.owner.is_none() && self.is_disowned(unit) {
             return None;
@@ -349,8 +349,8 @@ impl<'a> Units<'a> {
 }
 
 impl Units<'_> {
-    /// Returns whether pods name a controller that does not take them for its own: it lets go of them, so that nothing is queued in
-    /// their place.
+    /// Returns whether pods name a controller that does not accept them: it releases them, so that nothing is queued in their
+    /// place.
     fn is_disowned(self, unit: &LoadedUnit<'_>) -> bool {
         let Some((first, owner)) = unit.members().next().zip(unit.view.controller.as_ref()) else {
             return false;
@@ -398,8 +398,8 @@ pub(super) fn owns(unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
     record.owner.as_ref().is_some_and(|owner| owner.uid == unit.view.uid)
 }
 
-/// Returns whether the job is not for this manager: it names a controller other than that of its kind and MultiKueue, or its
-/// kind says so.
+/// Returns whether the job belongs to another manager: it names a controller other than that of its kind and MultiKueue, or its
+/// kind determines so.
 pub(crate) fn is_managed_by_other_controller(kind: JobKind, job: &JobView) -> bool {
     if job.options.skipped {
         return true;
@@ -409,7 +409,7 @@ pub(crate) fn is_managed_by_other_controller(kind: JobKind, job: &JobView) -> bo
     by.is_some_and(|by| Some(by) != built_in && by != names::MULTIKUEUE_CONTROLLER)
 }
 
-/// Says what keeps a job of another controller from being managed.
+/// Describes why a job of another controller is not managed.
 pub(crate) fn controller_of_others(kind: JobKind, job: &JobView) -> String {
     match (kind.fields.managed_by, job.managed_by.as_deref()) {
         (Some(field), Some(by)) => {
@@ -419,7 +419,7 @@ pub(crate) fn controller_of_others(kind: JobKind, job: &JobView) -> String {
     }
 }
 
-/// Returns whether a Workload ended because no job used it: a job may need it again, or another one in its place.
+/// Returns whether a Workload ended because no job used it: the job may need it again, or another Workload in its place.
 pub(super) fn is_given_up(record: &WorkloadRecord) -> bool {
     has_lost_its_owner(record) || finished_with(record, "OutOfSync")
 }
@@ -434,7 +434,7 @@ fn finished_with(record: &WorkloadRecord, reason: &str) -> bool {
         && conditions::reason(&record.status, ConditionType::Finished) == reason
 }
 
-/// Returns whether a Workload ended because the status of its job said so. A job that says otherwise since runs again.
+/// Returns whether a Workload ended because of the status of its job. If the status has changed since, the job runs again.
 pub(super) fn ended_with_its_job(record: &WorkloadRecord) -> bool {
     conditions::is_true(&record.status, ConditionType::Finished)
         && matches!(conditions::reason(&record.status, ConditionType::Finished), "Succeeded" | "Failed")

@@ -48,7 +48,7 @@ impl<'a> UnitStep<'a> {
     pub(super) fn step_without_workload(&mut self, unit: &LoadedUnit<'_>) {
         let single = unit.key.component == Component::Object;
         if unit.status(self.now).finished.is_some() || (unit.view.deleting && single) {
-            // No Workload is created for it any more, so the finalizers are not needed.
+            // No Workload is created for it, so the finalizers are not needed.
             return self.release_members(unit, |_| true);
         }
         let Some(owner) = unit.owner else { return self.make_workload(unit) };
@@ -65,7 +65,7 @@ impl<'a> UnitStep<'a> {
         }
     }
 
-    /// Emits a warning for an object that names a queue and that is not managed: its webhook holds it, and no Workload is made.
+    /// Emits a warning on an object that names a queue and is not managed: its webhook holds it, and no Workload is made.
     pub(super) fn warn_of_held_job(&mut self, unit: &LoadedUnit<'_>) {
         let held = unit.view.suspended || unit.key.kind.role == Role::PodsOfOwner;
         let Some(queue) = unit.view.queue_name.as_deref().filter(|_| held) else { return };
@@ -132,7 +132,7 @@ impl<'a> UnitStep<'a> {
         }
     }
 
-    /// Makes the Workload of a unit with this key; `None` if it cannot be made, or not yet.
+    /// Composes the Workload of a unit with this key; `None` if it cannot be made, or not yet.
     pub(super) fn try_compose(
         &mut self,
         unit: &LoadedUnit<'_>,
@@ -174,7 +174,7 @@ impl<'a> UnitStep<'a> {
 
     pub(super) fn create_workload(&mut self, unit: &LoadedUnit<'_>, key: ObjectKey, composed: Composed) {
         let mut effects = vec![unit.event("CreatedWorkload", &format!("Created Workload: {key}"))];
-        // That of a job that was changed since, such as a larger slice, says nothing about how fast jobs are taken up.
+        // The age of a job that was changed since, such as for a larger slice, says nothing about the latency of creation.
         if unit.view.generation <= 1 {
             effects.push(Effect::Observe(Observation::WorkloadCreated {
                 job_kind: unit.key.kind.gvk.kind,

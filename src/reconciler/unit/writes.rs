@@ -17,7 +17,7 @@ struct Object<'a> {
     key: &'a ObjectKey,
     uid: &'a Arc<str>,
     resource_version: &'a str,
-    /// Whether the status says why the object is deleted.
+    /// Whether the status already has the reason of the deletion.
     says_why: bool,
 }
 

@@ -26,7 +26,7 @@ impl WorkloadFacts<'_> {
         let names = queue.map(|q| checks::applicable(&q.object, Some(&admission))).unwrap_or_default();
         let facts = self.of(record, now);
         let mut status = workload::status_for_admission(&self.input(record), &facts, now);
-        // The job runs on beside the slice that it grows out of, until this one has its quota.
+        // The job keeps running on the former slice until this one has its quota.
         let former = record.annotations.replaces.as_ref().and_then(|slice| self.cache.workload(slice));
         let former = former.filter(|slice| slice.owner_uids().next() == record.owner_uids().next());
         let former = former.filter(|_| carried::takes_over(&record.status));

@@ -110,7 +110,7 @@ impl WorkloadFacts<'_> {
         }
         let key = &record.meta.key;
         let event = if reason == workload::FAILED_TO_START {
-            // The job waits for ever otherwise without a word: only its Workload says why.
+            // Without the event the job would wait for ever without a reason: only its Workload has it.
             let note = format!(
                 "Workload '{key}' cannot start the job, because its pod template and the admission (flavors, admission \
                  checks) contradict each other: {message}"

@@ -83,8 +83,8 @@ impl<'a> WorkloadFacts<'a> {
         }
     }
 
-    /// Returns the charge of a Workload that was removed with quota, while pods may run on it and no other Workload of its name has
-    /// quota: nothing is evicted for what ends by itself, and pods are charged on their own nodes.
+    /// Returns the charge of a Workload that was removed with quota, while pods may run on it and no other Workload of its name
+    /// has quota: nothing is evicted, because the pods end by themselves, and they are charged on their own nodes.
     pub(crate) fn charge_of_vanished(self, key: &ObjectKey, now: Timestamp) -> Option<Charge> {
         let vanished = self.cache.vanished(key)?;
         let next = self.cache.workload(key);
@@ -103,7 +103,7 @@ impl<'a> WorkloadFacts<'a> {
         Some((preemption.victim.reason, preemption_message(preemptor, &preemption.victim)))
     }
 
-    /// Returns reason and message for a slice of an elastic job that ends: a newer one holds quota in its place, or the job has
+    /// Returns reason and message for a slice of an elastic job that ends: a newer slice holds quota in its place, or the job has
     /// others.
     fn slice_end(self, record: &WorkloadRecord, now: Timestamp) -> Option<(&'static str, String)> {
         let replacing =
@@ -116,7 +116,8 @@ impl<'a> WorkloadFacts<'a> {
         UnitFacts { units: self.units(), writes: self.writes }.slice_end(record, now)
     }
 
-    /// Returns whether there is quota for pods that a job runs again after they had succeeded. Those of a group wait with their gate.
+    /// Returns whether there is quota for pods that a job runs again after they had succeeded. The pods of a group wait behind
+    /// their gate.
     fn restarted_pods(self, record: &WorkloadRecord, owner: &WorkloadOwner) -> RestartedPods {
         let holds = |kind| conditions::is_true(&record.status, kind);
         let WorkloadOwner::Job(job) = owner else { return RestartedPods::None };

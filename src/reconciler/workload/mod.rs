@@ -13,7 +13,7 @@ use super::writes::in_flight::Writes;
 use crate::cache::Cache;
 use crate::scheduler::Engine;
 
-/// What the life of a Workload depends on: objects, verdicts of the scheduler, and which writes have no result yet.
+/// The input of a Workload's lifecycle: objects, verdicts of the scheduler, and writes without a result.
 #[derive(Clone, Copy)]
 pub(super) struct WorkloadFacts<'a> {
     pub(super) cache: &'a Cache,

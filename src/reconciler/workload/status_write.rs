@@ -1,9 +1,9 @@
 //! The write of a Workload's status: a server-side apply, or a merge patch where an apply cannot reach the status.
 //!
-//! An apply removes only what no other field manager owns. If another client has written a list item, the item stays; if it
-//! has written a field of an item that only we own, the API server leaves `null` for a list that becomes empty, and refuses
-//! it. So a status from which an apply could not remove something is written by a merge patch with the difference, once;
-//! what a merge patch removes, no manager owns any more.
+//! An apply removes only what no other field manager owns. If another client has written a list item, the item stays; if it has
+//! written a field of an item that only we own, the API server leaves `null` for a list that becomes empty, and refuses it. So a
+//! status from which an apply could not remove something is written by a merge patch with the difference, once; what a merge
+//! patch removes, no manager owns afterwards.
 //!
 //! Invariants: every write carries the resourceVersion that it was decided on; a merge patch contains only what differs, so
 //! it takes over the ownership of as little as possible.
@@ -31,7 +31,7 @@ impl WorkloadFacts<'_> {
         purpose: WritePurpose,
     ) -> WriteRequest {
         let key = &record.meta.key;
-        // What it was created with is no part of the stored status, so that a difference would leave it out.
+        // The status from the creation is no part of the stored status, so that a difference would leave it out.
         let is_stored = record.annotations.carried_from.is_none() || !is_fresh(&record.status);
         let patches = self.writes.needs_merge_patch(key) || removes_check(&record.status, &status);
         let patches = patches && is_stored;
@@ -75,8 +75,8 @@ fn is_owned(condition: &Condition) -> bool {
     ConditionType::ALL.iter().any(|kind| kind.as_str() == condition.type_)
 }
 
-/// Returns whether a write is a step of a reservation: it is made or released, wholly or for pods that are not needed any
-/// more, or the Workload is admitted, evicted or finished.
+/// Returns whether a write is a step of a reservation: it is made or released, wholly or for pods that are no longer needed, or
+/// the Workload is admitted, evicted or finished.
 fn moves_quota(known: &WorkloadStatus, new: &WorkloadStatus) -> bool {
     let steps = [
         ConditionType::QuotaReserved,

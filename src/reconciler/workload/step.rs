@@ -23,7 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use std::time::Duration;
 
-/// How often a Workload without owner asks whether the job that it was made for has stopped.
+/// Interval at which a Workload without owner checks whether its former job has stopped.
 const FORMER_JOB_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 
 /// Returns the write that sets the priority to the value of its class; `None` if they are equal or the Workload has ended.
@@ -39,7 +39,7 @@ pub(crate) fn priority_write(key: &ObjectKey, cache: &Cache) -> Option<WriteRequ
     })
 }
 
-/// What is needed to write the steps of a Workload's life.
+/// The parts that write the steps of a Workload's life.
 pub(crate) struct LifecycleSteps<'a> {
     pub(crate) cache: &'a Cache,
     pub(crate) settings: &'a CoreSettings,

@@ -1,7 +1,7 @@
 //! Workloads whose pods were all ready until some succeeded, and when that was first seen.
 //!
-//! Invariant: only admitted Workloads that still say that their pods are ready are kept, so a lost readiness is written once, when
-//! the time since then is over, however often that write fails.
+//! Invariant: only admitted Workloads whose status still says that their pods are ready are stored. So a lost readiness is
+//! written once, when the time since then has expired, however often that write fails.
 
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;

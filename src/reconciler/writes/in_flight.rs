@@ -58,7 +58,7 @@ pub(crate) struct InFlightWrite {
 
 impl InFlightWrite {
     /// Returns whether the write, whose response is `object`, has changed nothing: the API server drops fields that its
-    /// definition does not have, and an apply does not remove what another field manager owns.
+    /// definition does not have, and an apply does not remove fields that another field manager owns.
     fn had_no_effect(&self, object: &Value) -> bool {
         let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         version.is_some() && version == self.decided_on.as_deref()
@@ -102,7 +102,7 @@ pub(crate) struct Writes {
     pub(super) confirmed: ConfirmedWorkloads,
     /// Workloads that were replaced because they did not match their job.
     pub(crate) replacements: Replacements<ObjectKey>,
-    /// How often what their starts have added was put back in jobs.
+    /// Number of times that the additions of a start were restored in a job.
     pub(crate) restored_marks: Replacements<(Kind, ObjectKey)>,
     /// Workloads that wait before they report that some of their pods have succeeded.
     pub(crate) completing: CompletingWorkloads,
@@ -125,7 +125,7 @@ impl Writes {
         self.failures.iter().map(|(object, failures)| (object, failures.backoff_until))
     }
 
-    /// Returns the failures of an object's writes since the last that landed.
+    /// Returns the failures of an object's writes since the last landed one.
     pub(crate) fn failures(&self, kind: Kind, key: &ObjectKey) -> FailureCounts {
         let known = self.failures.get(&(kind, key.clone()));
         known.map_or_else(FailureCounts::default, |failures| FailureCounts {
@@ -170,14 +170,13 @@ impl Writes {
         self.explanation_count
     }
 
-    /// Returns how many more Workload status writes may be in flight.
+    /// Returns the number of free slots for Workload status writes.
     pub(crate) fn available_slots(&self, limits: &WriteLimits) -> usize {
         let limit = limits.max_in_flight_status_writes;
         limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.status_write_count))
     }
 
-    /// Returns how many more pending reasons may be in flight: at most an eighth of the slots, because most are for
-    /// admissions.
+    /// Returns the number of free slots for pending reasons: at most an eighth of the slots, because most are for admissions.
     pub(crate) fn explanation_budget(&self, limits: &WriteLimits) -> usize {
         let share = limits.max_in_flight_status_writes.map_or(usize::MAX, |limit| (limit / 8).max(1));
         MAX_IN_FLIGHT_EXPLANATIONS.min(share).saturating_sub(self.explanation_count)

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const MAX_IMMEDIATE_WRITES: u32 = 8;
 /// A series ends if the next write comes later than this after the last one, or after its backoff.
 const SERIES_GAP: SignedDuration = SignedDuration::from_secs(1);
-/// Number of series above which those that have ended are removed.
+/// Number of series above which ended ones are removed.
 const MAX_SERIES: usize = 2_048;
 
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ struct Series {
     count: u32,
 }
 
-/// Number of times that the Workload of a job is replaced at once: more follow from no change of the job.
+/// Number of times that the Workload of a job is replaced immediately; changes of the job alone lead to fewer.
 const MAX_IMMEDIATE_REPLACEMENTS: u32 = 3;
 /// First and longest wait before the Workload of a job is created again after that.
 const MIN_REPLACEMENT_WAIT: SignedDuration = SignedDuration::from_secs(1);
@@ -39,16 +39,16 @@ const REPLACEMENT_GAP: SignedDuration = SignedDuration::from_mins(10);
 /// How often the Workload of a job was replaced by another of the same name, because it did not match the job.
 #[derive(Clone, Debug)]
 struct Replacement {
-    /// Generation of the job: a change of its spec starts a new series. `None` if it was replaced for another reason than what the
-    /// spec says: the series goes on.
+    /// Generation of the job: a change of its spec starts a new series. `None` if it was replaced for a reason outside the spec:
+    /// the series continues.
     generation: Option<i64>,
     count: u32,
     /// When the next Workload may be created.
     until: Timestamp,
 }
 
-/// What is done again because an object does not stay as it was written, by object. Each deletion of a Workload, and each change by
-/// another client, ends a series of writes, so they are counted here.
+/// Repeated changes, by object, because an object does not stay as it was written. Each deletion of a Workload, and each change
+/// by another client, ends a series of writes, so they are counted here.
 #[derive(Clone, Debug)]
 pub(crate) struct Replacements<K>(BTreeMap<K, Replacement>);
 

@@ -85,7 +85,7 @@ impl WriteRequest {
         Self { effects, ..self }
     }
 
-    /// Returns the write with effects beside those that it has.
+    /// Returns the write with additional effects.
     pub(crate) fn with_more_effects(mut self, effects: impl IntoIterator<Item = Effect>) -> Self {
         self.effects.extend(effects);
         self

@@ -1,7 +1,7 @@
-//! Workloads whose jobs have taken reclaimed pods back, because these run again.
+//! Workloads whose jobs have taken reclaimed pods back, because these pods run again.
 //!
-//! Invariant: each time, the next pods are reclaimed later, so that a job whose number of succeeded pods changes to and fro causes few
-//! writes, and others do not get and lose its quota in turn.
+//! Invariant: each time, the next pods are reclaimed later, so that a job whose number of succeeded pods changes to and fro
+//! causes few writes, and its quota does not alternate between it and other jobs.
 
 use crate::api::ObjectKey;
 use crate::lifecycle::backoff;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const MIN_WAIT: SignedDuration = SignedDuration::from_secs(10);
 const MAX_WAIT: SignedDuration = SignedDuration::from_mins(10);
 
-/// How often a job has taken pods back, and until when no more are reclaimed.
+/// Number of times that a job has taken pods back, and time before which none are reclaimed.
 #[derive(Clone, Copy, Debug)]
 struct Restarts {
     count: u32,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Where an item waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place<C> {
-    /// Its class.
+    /// Class of the item.
     pub class: C,
     round: u64,
     sequence: u64,
@@ -27,7 +27,7 @@ struct Rounds {
 #[derive(Clone, Debug)]
 pub struct RoundQueue<C, T> {
     items: BTreeMap<Place<C>, T>,
-    /// Of the classes that have items: a namespace has no arrears in a class that has been empty.
+    /// Rounds of the classes that have items: a namespace has no arrears in a class that has been empty.
     rounds: BTreeMap<C, Rounds>,
     next_sequence: u64,
 }
@@ -106,7 +106,7 @@ mod tests {
         Arc::from(format!("n{number}"))
     }
 
-    /// An item that waits, as the law sees it.
+    /// An item that waits, with the bound of the law.
     struct Item {
         namespace: u8,
         number: usize,

@@ -1,7 +1,7 @@
 //! Jobs that run although the object above them must stop, and since when that is known.
 //!
-//! Invariant: a job is waited for only from a time at which an object above it was not suspended. Its operator may know no better then,
-//! and would resume the job: a pod would start that is not charged.
+//! Invariant: a job is waited for only from a time at which an object above it was not suspended. Its operator may not know the
+//! newer state then, and would resume the job: a pod would start that is not charged.
 
 use crate::lifecycle::backoff;
 use jiff::{SignedDuration, Timestamp};

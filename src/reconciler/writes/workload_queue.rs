@@ -157,8 +157,8 @@ impl WorkloadWriteQueue {
         self.push(key, write_priority, preemptor.unwrap_or_else(own), decided);
     }
 
-    /// Returns how many more decisions can soon be written: 0 while the decided Workloads in the queue are more than half
-    /// of the write slots, otherwise the number of slots minus these Workloads.
+    /// Returns how many decisions can soon be written: 0 while the decided Workloads in the queue exceed half of the write slots,
+    /// otherwise the number of slots minus these Workloads.
     pub(crate) fn decision_budget(&self, limits: &WriteLimits) -> usize {
         let Some(limit) = limits.max_in_flight_status_writes else { return usize::MAX };
         let decided = self.decided.len();
