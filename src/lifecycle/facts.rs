@@ -198,10 +198,22 @@ pub enum WorkloadStep {
 /// State transition to report as event and metric once the write has landed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Transition {
-    /// The Workload was evicted while it had quota; true if this is the first eviction with that cause.
-    Evicted(EvictionCause, bool),
-    /// The Workload has finished: reason, message, and the total time admitted if it was admitted at the end.
-    Finished(&'static str, String, Option<SignedDuration>),
+    /// The Workload was evicted while it had quota.
+    Evicted {
+        /// Cause of the eviction.
+        cause: EvictionCause,
+        /// Whether it is the first eviction with that cause.
+        first: bool,
+    },
+    /// The Workload has finished.
+    Finished {
+        /// Reason of the condition.
+        reason: &'static str,
+        /// Message of the condition.
+        message: String,
+        /// Total time admitted, if the Workload was admitted at the end.
+        ran: Option<SignedDuration>,
+    },
     /// The evicted Workload has released its quota.
     QuotaReleased,
     /// The retention period of the finished Workload has expired; it is deleted.

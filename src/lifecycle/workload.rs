@@ -233,7 +233,7 @@ impl Draft<'_> {
         let ran = conditions::true_since(&self.status, ConditionType::Admitted)
             .map(|start| backoff::elapsed(start, self.now).saturating_add(past));
         self.set_condition(ConditionType::Finished, true, reason, &message);
-        self.transitions.push(Transition::Finished(reason, message, ran));
+        self.transitions.push(Transition::Finished { reason, message, ran });
     }
 
     pub(super) fn evict(&mut self, cause: EvictionCause) {
@@ -241,7 +241,7 @@ impl Draft<'_> {
         let first = eviction::eviction_count(&self.status, &cause) == 0;
         eviction::evict(&mut self.status, &cause, self.input.generation, self.now);
         if held {
-            self.transitions.push(Transition::Evicted(cause, first));
+            self.transitions.push(Transition::Evicted { cause, first });
         }
     }
 
@@ -250,7 +250,7 @@ impl Draft<'_> {
         let cause = eviction::preemption_cause(reason, message);
         let first = eviction::eviction_count(&self.status, &cause) == 0;
         eviction::preempt(&mut self.status, reason, message, self.input.generation, self.now);
-        self.transitions.push(Transition::Evicted(cause, first));
+        self.transitions.push(Transition::Evicted { cause, first });
         self.transitions.push(Transition::Preempted(reason, message.to_owned()));
     }
 

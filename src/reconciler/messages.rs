@@ -289,8 +289,15 @@ pub enum Observation {
     /// The workload was admitted after other conditions than quota, such as admission checks, were met; the duration is
     /// the time since quota was reserved.
     ChecksPassed(ObservationLabels, Duration),
-    /// The pods became ready; the durations are the times since admission and since the workload was queued.
-    PodsReady(ObservationLabels, Duration, Duration),
+    /// The pods became ready.
+    PodsReady {
+        /// Labels of the workload.
+        labels: ObservationLabels,
+        /// Time since admission.
+        since_admission: Duration,
+        /// Time since the workload was queued.
+        since_queued: Duration,
+    },
     /// A scheduling gate was removed from a pod.
     GateRemoved {
         /// Name of the gate.

@@ -129,7 +129,7 @@ fn describe_observation(observation: &Observation) -> Option<String> {
         Observation::ChecksPassed(labels, wait) => {
             format!("{} checked after {}", labels.priority_class, wait.as_secs())
         }
-        Observation::PodsReady(labels, admitted, queued) => {
+        Observation::PodsReady { labels, since_admission: admitted, since_queued: queued } => {
             format!("{} ready after {} and {}", labels.priority_class, admitted.as_secs(), queued.as_secs())
         }
         Observation::Evicted { labels, reason, ready, .. } => {

@@ -94,7 +94,7 @@ fn observations() -> Vec<Observation> {
         Observation::QuotaReserved(labels(), time),
         Observation::Admitted(labels(), time),
         Observation::ChecksPassed(labels(), time),
-        Observation::PodsReady(labels(), time, time),
+        Observation::PodsReady { labels: labels(), since_admission: time, since_queued: time },
         Observation::GateRemoved {
             gate: "kueue.x-k8s.io/topology",
             cluster_queue: queue(),

@@ -159,7 +159,7 @@ impl KueueCounters {
             Observation::ChecksPassed(labels, wait) => {
                 self.observe_duration(&self.checks_wait, labels, *wait, role);
             }
-            Observation::PodsReady(labels, since_admission, since_queued) => {
+            Observation::PodsReady { labels, since_admission, since_queued } => {
                 self.observe_duration(&self.admitted_until_ready, labels, *since_admission, role);
                 self.observe_duration(&self.ready_wait, labels, *since_queued, role);
             }

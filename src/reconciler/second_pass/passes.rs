@@ -147,7 +147,7 @@ fn result_write(
         SecondPassResult::NoReplacement(reason) => {
             let cause = eviction::EvictionCause::new(eviction::NODE_FAILURES, &**reason);
             let first = eviction::eviction_count(&record.status, &cause) == 0;
-            (node_failure_status(record, reason, now), Some(Transition::Evicted(cause, first)))
+            (node_failure_status(record, reason, now), Some(Transition::Evicted { cause, first }))
         }
     };
     let effects = transition.iter().flat_map(|change| facts.effects_of(record, change, now)).collect();

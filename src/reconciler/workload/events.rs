@@ -27,7 +27,7 @@ impl WorkloadFacts<'_> {
         let queue = self.cache.cluster_queue_name(record).unwrap_or_default();
         let labels = || self.observation_labels(record, queue);
         match transition {
-            Transition::Evicted(cause, first) => {
+            Transition::Evicted { cause, first } => {
                 let ready = conditions::true_since(&record.status, ConditionType::PodsReady);
                 vec![
                     workload_event(record, &cause.event_reason(), cause.message.clone()),
@@ -42,7 +42,7 @@ impl WorkloadFacts<'_> {
             }
             Transition::QuotaReleased => effects_of_release(record, now),
             Transition::Preempted(reason, message) => self.effects_of_preemption(record, *reason, message),
-            Transition::Finished(reason, message, ran) => {
+            Transition::Finished { reason, message, ran } => {
                 let ran = ran.map(|ran| Duration::try_from(ran).unwrap_or_default());
                 let mut effects = vec![Effect::Observe(Observation::Finished(labels(), ran))];
                 effects.extend(self.effects_of_finish(record, reason, message));
@@ -68,12 +68,11 @@ impl WorkloadFacts<'_> {
             }
             Transition::PodsReady => {
                 let admitted = conditions::true_since(&record.status, ConditionType::Admitted).unwrap_or(now);
-                let queued = elapsed_duration(waiting_since(record, &record.status), now);
-                vec![Effect::Observe(Observation::PodsReady(
-                    labels(),
-                    elapsed_duration(admitted, now),
-                    queued,
-                ))]
+                vec![Effect::Observe(Observation::PodsReady {
+                    labels: labels(),
+                    since_admission: elapsed_duration(admitted, now),
+                    since_queued: elapsed_duration(waiting_since(record, &record.status), now),
+                })]
             }
             Transition::CheckUpdated(message) => {
                 vec![workload_event(record, "AdmissionCheckUpdated", message.clone())]
