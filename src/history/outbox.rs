@@ -353,7 +353,7 @@ impl Ring {
     }
 }
 
-/// Returns the lesser of two amounts of each flavor-resource, in the order of their numbers, without those that are 0.
+/// Returns the lesser of two amounts of each flavor-resource, in the order of their numbers, without zeros.
 fn least(a: &[(u32, i64)], b: &[(u32, i64)]) -> Vec<(u32, i64)> {
     let other = |fr: u32| b.iter().find(|(known, _)| *known == fr).map_or(0, |(_, amount)| *amount);
     let both = a.iter().map(|(fr, amount)| (*fr, (*amount).min(other(*fr))));

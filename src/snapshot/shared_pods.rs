@@ -87,7 +87,7 @@ mod tests {
     use crate::frameworks::JobKind;
 
     #[test]
-    fn sums_are_those_of_the_objects_that_have_pods() {
+    fn sums_cover_the_objects_that_have_pods() {
         let controller = |uid: &str| OwnerRef {
             api_version: "jobset.x-k8s.io/v1alpha2".to_owned(),
             kind: "JobSet".to_owned(),

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_those_of_kubectl() {
+    fn ages_agree_with_kubectl() {
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
         assert_eq!(age(at(5), at(0)), "0s");
         assert_eq!(age(at(0), at(3_720)), "62m");

@@ -28,7 +28,7 @@ impl Asked<'_> {
         let mut detail = format!("{} {resource} of {} must be released", missing.value, node.as_str());
         let mut numbers = BTreeMap::from([("missing".to_owned(), OptionNumber::Amount(missing))]);
         if ahead > 0 {
-            detail = format!("{detail}, {}", self.for_those_ahead(need, ahead.min(released)));
+            detail = format!("{detail}, {}", self.for_workloads_ahead(need, ahead.min(released)));
             numbers.insert("ahead".to_owned(), OptionNumber::Amount(amount(ahead)));
         } else if need.ahead > 0 {
             detail = format!("{detail}, after those ahead");
@@ -45,7 +45,7 @@ impl Asked<'_> {
     }
 
     /// Formats the part for the workloads before it: `4 of it for the 2 ahead`.
-    fn for_those_ahead(&self, need: &QuotaNeed, amount: i128) -> String {
+    fn for_workloads_ahead(&self, need: &QuotaNeed, amount: i128) -> String {
         let amount = amount_view(&self.quota().facts.units, &self.queue, &need.fr, amount);
         format!("{} of it for the {} ahead", amount.value, need.ahead_count)
     }
@@ -103,7 +103,7 @@ impl Asked<'_> {
         let words: Vec<String> = short.iter().map(word).collect();
         let ahead = short.iter().find(|need| need.ahead > 0);
         let ahead =
-            ahead.map(|need| format!(", {}", self.for_those_ahead(need, need.ahead))).unwrap_or_default();
+            ahead.map(|need| format!(", {}", self.for_workloads_ahead(need, need.ahead))).unwrap_or_default();
         let detail = format!(
             "a nominal quota of {} at {} would be enough{ahead}{}",
             words.join(" and of "),

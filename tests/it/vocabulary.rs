@@ -10,6 +10,15 @@ use regex::Regex;
 /// Words that name no object, and phrases and module names that the glossary replaced.
 const BANNED: &str = r"(?i)\b(somebody|nobody|whoever|whom|anew|takes no turns|lineup|earmarks?|outlook|tallies|(un)?judged|untold|overtaking)\b";
 
+/// Folders whose comments and names say exactly what they mean: `VAGUE` words do not come back there.
+const PLAIN: [&str; 5] = ["src/history", "src/reconciler", "src/record", "src/snapshot", "src/visibility"];
+
+/// Words for what an exact word says: report, no longer, at most, expired, continue, and the name of the thing.
+const VAGUE: &str = r"(?i)\b(tell|tells|told|telling|any more|no more|is over|are over|goes on|go on|going on|those|who)\b";
+
+/// A doc comment that repeats the name of a field.
+const EMPTY_DOC: &str = r"^\s*/// (Its|Their) \w+( \w+)*\.$";
+
 /// Folders that are not sources: builds, the changelog of `make release` with old subjects of commits, and git's own.
 const GENERATED: [&str; 3] = ["target", "dist", ".git"];
 
@@ -62,6 +71,51 @@ fn banned_words_do_not_occur() {
             text.lines().enumerate().filter(|(_, line)| banned.is_match(&split_identifiers(line)))
         {
             wrong.push(format!("{}:{}: {}", file.display(), number + 1, line.trim()));
+        }
+    }
+    assert!(wrong.is_empty(), "{} lines:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Returns the comment of a line, and the names that it declares. Texts for users are neither.
+fn comment_and_names(line: &str) -> String {
+    static NAME: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\b(?:fn|struct|enum|trait|type|const|static|mod|let(?: mut)?) (\w+)").unwrap()
+    });
+    let (code, comment) = line.split_once("//").unwrap_or((line, ""));
+    let names = NAME.captures_iter(code).map(|found| split_identifiers(&found[1])).collect::<Vec<_>>();
+    format!("{comment} {}", names.join(", "))
+}
+
+#[test]
+fn comments_and_names_are_apart_from_texts() {
+    let vague = Regex::new(VAGUE).unwrap();
+    for line in ["/// A record tells it.", "fn tell_opened() {}", "let told = 1;", "x(); // That goes on."] {
+        assert!(vague.is_match(&comment_and_names(line)), "{line}");
+    }
+    for line in [r#"let note = "to go on, scale to 0";"#, "teller.told();", "/// No limit: more."] {
+        assert!(!vague.is_match(&comment_and_names(line)), "{line}");
+    }
+    let empty = Regex::new(EMPTY_DOC).unwrap();
+    assert!(empty.is_match("    /// Its effective priority."));
+    assert!(!empty.is_match("    /// Its quota is free after its pods have ended, in seconds."));
+}
+
+#[test]
+fn plain_folders_stay_plain() {
+    let (vague, empty) = (Regex::new(VAGUE).unwrap(), Regex::new(EMPTY_DOC).unwrap());
+    let mut wrong = Vec::new();
+    for folder in PLAIN {
+        let mut files = Vec::new();
+        collect(&root().join(folder), &["rs"], &mut files);
+        assert!(!files.is_empty(), "{folder} has no sources");
+        files.sort();
+        for file in files {
+            let text = fs::read_to_string(&file).unwrap();
+            for (number, line) in text.lines().enumerate() {
+                if vague.is_match(&comment_and_names(line)) || empty.is_match(line) {
+                    wrong.push(format!("{}:{}: {}", file.display(), number + 1, line.trim()));
+                }
+            }
         }
     }
     assert!(wrong.is_empty(), "{} lines:\n{}", wrong.len(), wrong.join("\n"));

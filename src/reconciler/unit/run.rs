@@ -148,7 +148,7 @@ impl UnitStep<'_> {
         self.send(unit, request.with_effects(effects));
     }
 
-    /// Returns whether pods of a unit may run. Those that its status does not count name this Workload.
+    /// Returns whether pods of a unit may run; pods outside the counts of its status name this Workload.
     pub(super) fn has_pods(&self, unit: &LoadedUnit<'_>, workload: &ObjectKey) -> bool {
         self.units.has_pods(unit, workload, &unit.status(self.now))
     }

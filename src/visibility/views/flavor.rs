@@ -92,11 +92,11 @@ const fn is_zero(number: &u64) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCount {
-    /// Those that match the flavor.
+    /// Number of nodes that match the flavor.
     pub total: u64,
-    /// Those of them that are ready, not cordoned and in all levels of the topology.
+    /// Number of these nodes that are ready, not cordoned and in all levels of the topology.
     pub schedulable: u64,
-    /// Those of all that lack a label of the topology.
+    /// Number of nodes that match the flavor and lack a label of the topology.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub without_level: u64,
 }

@@ -106,7 +106,7 @@ pub struct WriteView {
 pub struct WatchView {
     /// Number of watches.
     pub total: u64,
-    /// Those that are current.
+    /// Number of current watches.
     pub current: u64,
     /// Seconds since the oldest of them was heard of.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -49,11 +49,11 @@ pub struct ClusterQueueView {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingView {
-    /// All of them.
+    /// Number of all pending workloads.
     pub total: u64,
-    /// Those that the next cycles evaluate.
+    /// Number of workloads that the next cycles evaluate.
     pub active: u64,
-    /// Those that are parked until what blocks them changes.
+    /// Number of workloads that are parked until their blocker changes.
     pub inadmissible: u64,
 }
 
