@@ -20,11 +20,11 @@ pub(crate) struct Warnings {
 impl Warnings {
     /// Records a warning about an object. Returns whether it is new.
     pub(crate) fn record(&mut self, kind: Kind, key: &ObjectKey, note: &str) -> bool {
-        self.record_as(kind, key, ("", note))
+        self.record_as(kind, key, "", note)
     }
 
     /// The same with the reason of the warning, which is kept.
-    pub(crate) fn record_as(&mut self, kind: Kind, key: &ObjectKey, (reason, note): (&str, &str)) -> bool {
+    pub(crate) fn record_as(&mut self, kind: Kind, key: &ObjectKey, reason: &str, note: &str) -> bool {
         let former = self.notes.insert((kind, key.clone()), (reason.to_owned(), note.to_owned()));
         former.is_none_or(|(_, former)| former != note)
     }

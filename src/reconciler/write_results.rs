@@ -197,7 +197,7 @@ impl Reconciler {
 
     /// Emits a warning about an object, unless its last warning was the same.
     pub(super) fn warn(&mut self, kind: Kind, key: &ObjectKey, reason: &str, note: String) {
-        if self.warnings.record_as(kind, key, (reason, &note)) {
+        if self.warnings.record_as(kind, key, reason, &note) {
             self.emit_warning(kind, key, reason, note);
         }
     }

@@ -85,7 +85,7 @@ impl Recorder {
                 }
             }
         }
-        let mut gaps = reading.gaps((period.from, period.until))?;
+        let mut gaps = reading.gaps(period.from, period.until)?;
         gaps.extend((period.until < period.wanted).then(|| Gap {
             start: timestamp(period.until),
             end: timestamp(period.wanted),

@@ -361,8 +361,8 @@ impl Drop for World {
 
 fn hours(reading: &Reading, by_day: bool) -> BTreeMap<i64, i128> {
     let mut all = BTreeMap::new();
-    let period = (ms(0) - DAY, ms(0) + 1_000 * DAY);
-    reading.sums(by_day, period, |at, _, sums| *all.entry(at).or_default() += sums.used.0).unwrap();
+    let (start, end) = (ms(0) - DAY, ms(0) + 1_000 * DAY);
+    reading.sums(by_day, start, end, |at, _, sums| *all.entry(at).or_default() += sums.used.0).unwrap();
     all
 }
 
@@ -419,7 +419,7 @@ fn what_was_deleted_while_nothing_recorded_counts_until_then_and_is_in_the_gap()
     assert_eq!(open.len(), 0);
     let used: i128 = hours(&reading, false).values().sum();
     assert_eq!(used, 2 * 100_000, "100 s of 600 s are known");
-    let gaps = reading.gaps((i64::MIN, i64::MAX)).unwrap();
+    let gaps = reading.gaps(i64::MIN, i64::MAX).unwrap();
     assert_eq!((gaps.len(), gaps[0].start, gaps[0].end, gaps[0].unknown_ends), (1, time(110), time(610), 1));
     assert!(gaps[0].is_lossy());
 }
@@ -463,7 +463,7 @@ fn borrowed_hours_are_attributed_when_the_hour_is_closed() {
     let (reading, open) = world.recorder().reading().unwrap();
     let mut sums = (0, 0);
     reading
-        .sums(false, (ms(0), ms(3_600)), |_, _, found| {
+        .sums(false, ms(0), ms(3_600), |_, _, found| {
             sums = (sums.0 + found.used.0, sums.1 + found.borrowed.0);
         })
         .unwrap();

@@ -82,7 +82,7 @@ impl Recorder {
         let (store, Contents { runs: rows, times, last }) = Store::open(path, now)?;
         let writer = fastrand::i64(1..);
         let runs = rows.iter().map(OpenRow::state).collect();
-        let open = OpenRuns::new(rows, (times.from, times.until));
+        let open = OpenRuns::new(rows, times.from, times.until);
         let recorder = Self {
             path: path.to_owned(),
             state: Mutex::new(State { store, open, last, writer, in_doubt: None }),
@@ -113,8 +113,8 @@ impl Recorder {
         let entries = entries.get(landed..).unwrap_or_default();
         let now = now.as_millisecond();
         let changes = state.open.plan(entries, now);
-        let at = (now, until.map(Timestamp::as_millisecond));
-        let conflicts = state.commit(&changes, at, entries.len())?;
+        let until = until.map(Timestamp::as_millisecond);
+        let conflicts = state.commit(&changes, now, until, entries.len())?;
         self.conflicts.fetch_add(conflicts, Ordering::Relaxed);
         if let Some(gap) = &changes.gap {
             let length = gap.end.as_millisecond().saturating_sub(gap.start.as_millisecond());
@@ -169,7 +169,7 @@ impl Recorder {
         let times = reading.times()?;
         let from = times.from.max(times.records_from);
         all.from = from.and_then(|from| Timestamp::from_millisecond(from).ok());
-        let gaps = reading.gaps((start, i64::MAX))?;
+        let gaps = reading.gaps(start, i64::MAX)?;
         Ok((all, gaps))
     }
 
@@ -236,7 +236,8 @@ impl State {
     fn commit(
         &mut self,
         changes: &Changes,
-        (now, until): (i64, Option<i64>),
+        now: i64,
+        until: Option<i64>,
         count: usize,
     ) -> Result<u64, CommitError> {
         let id = CommitId { number: self.last.number.saturating_add(1), writer: self.writer };

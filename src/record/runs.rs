@@ -51,7 +51,8 @@ impl OpenRuns {
     /// Returns the runs of a store, and the times from and until which it recorded.
     pub(super) fn new(
         runs: impl IntoIterator<Item = OpenRow>,
-        (from, left_at): (Option<i64>, Option<i64>),
+        from: Option<i64>,
+        left_at: Option<i64>,
     ) -> Self {
         let runs = runs.into_iter().map(|run| (Arc::clone(&run.workload.uid), Arc::new(run))).collect();
         Self { runs, from, left_at }

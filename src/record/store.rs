@@ -308,7 +308,8 @@ impl Reading {
     pub(super) fn sums(
         &self,
         by_day: bool,
-        (start, end): (i64, i64),
+        start: i64,
+        end: i64,
         mut each: impl FnMut(i64, Group<'_>, Sums),
     ) -> Result<(), StoreError> {
         let table = self.0.open_table(if by_day { DAYS } else { HOURS })?;
@@ -342,7 +343,7 @@ impl Reading {
     }
 
     /// Returns the gaps that end after `start` and begin before `end`.
-    pub(super) fn gaps(&self, (start, end): (i64, i64)) -> Result<Vec<Gap>, StoreError> {
+    pub(super) fn gaps(&self, start: i64, end: i64) -> Result<Vec<Gap>, StoreError> {
         let table = self.0.open_table(GAPS)?;
         let mut all = Vec::new();
         for row in table.range(..end)? {

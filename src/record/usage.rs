@@ -66,7 +66,7 @@ impl Recorder {
         let parts = history.borrowed_parts(timestamp(now));
         // The hours that are not closed, and their day, are read by hour.
         for (by_day, start, end) in pieces(from, until, closed) {
-            reading.sums(by_day, (start, end), |at, group, sums| {
+            reading.sums(by_day, start, end, |at, group, sums| {
                 summing.add(&group, sums, (at, closed), &parts);
             })?;
         }
@@ -85,7 +85,7 @@ impl Recorder {
                 });
             }
         }
-        let mut gaps = reading.gaps((from, until))?;
+        let mut gaps = reading.gaps(from, until)?;
         // Time that is not committed yet is a gap, like time without a recorder.
         gaps.extend(behind.map(|behind| Gap {
             start: timestamp(behind),

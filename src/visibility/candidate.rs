@@ -53,7 +53,8 @@ impl<'a> Candidate<'a> {
     pub(super) fn of(
         rows: Rows<'a>,
         priority: i64,
-        (queue, used): (&Arc<str>, &'a [FlavorResource]),
+        queue: &Arc<str>,
+        used: &'a [FlavorResource],
     ) -> Option<Self> {
         let quota = rows.quota;
         let facts = quota.facts.cluster_queues.get(queue).filter(|_| rows.is_active(queue))?;

@@ -18,9 +18,10 @@ const NAMED: usize = 3;
 pub(super) fn preemptible_by(
     rows: Rows<'_>,
     priority: i64,
-    (queue, used): (&Arc<str>, &[FlavorResource]),
+    queue: &Arc<str>,
+    used: &[FlavorResource],
 ) -> Vec<String> {
-    let Some(candidate) = Candidate::of(rows, priority, (queue, used)) else { return Vec::new() };
+    let Some(candidate) = Candidate::of(rows, priority, queue, used) else { return Vec::new() };
     let own = candidate.within_cluster_queue().map(|of| {
         let older = if of == VictimPriority::LowerOrNewerEqual { ", or of the same and older" } else { "" };
         format!("a workload of ClusterQueue {queue} with a priority above {priority}{older}")

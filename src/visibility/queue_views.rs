@@ -109,7 +109,7 @@ impl<'a> QueueViews<'a> {
             pending: pending(queue.pending),
             reserving: count(queue.reserving),
             admitted: count(queue.admitted),
-            quota: self.quota.views(&node, (&self.lending, &self.sums)),
+            quota: self.quota.views(&node, &self.lending, &self.sums),
             share: self.share(&node, queue.weighted_share),
             reasons: reasons(&queue.unadmitted),
         }
@@ -139,7 +139,7 @@ impl<'a> QueueViews<'a> {
             pending,
             reserving,
             admitted,
-            quota: self.quota.views(&node, (&self.lending, &self.sums)),
+            quota: self.quota.views(&node, &self.lending, &self.sums),
             share: self.share(&node, cohort.weighted_share),
             cycle: self.quota.path(&node).is_none(),
         }
@@ -171,7 +171,7 @@ impl<'a> QueueViews<'a> {
         queue: &snapshot::LocalQueueView,
     ) -> LocalQueueView {
         let node = NodeRef::ClusterQueue(Arc::clone(&queue.cluster_queue));
-        let shared = self.quota.views(&node, (&self.lending, &self.sums));
+        let shared = self.quota.views(&node, &self.lending, &self.sums);
         let units = &self.quota.facts.units;
         let mut all: Vec<FlavorResource> =
             shared.iter().map(|view| FlavorResource::new(&view.flavor, &view.resource)).collect();

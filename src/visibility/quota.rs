@@ -134,7 +134,7 @@ impl<'a> PublishedQuota<'a> {
     }
 
     /// Returns quota and usage of a node.
-    pub(super) fn views(self, node: &NodeRef, (lending, sums): (&Lending, &Sums)) -> Vec<QuotaView> {
+    pub(super) fn views(self, node: &NodeRef, lending: &Lending, sums: &Sums) -> Vec<QuotaView> {
         let has_parent = self.parent(node).is_some();
         let units = &self.facts.units;
         let view = |fr: FlavorResource| {

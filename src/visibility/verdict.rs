@@ -57,7 +57,7 @@ pub fn verdict(
         row.priority = question.priority.unwrap_or(row.priority);
         let local_queue: Arc<str> = Arc::from(queue.as_str());
         let is_pending = row.state == WorkloadState::Pending;
-        let there = rows.position_in(record, (&cluster_queue, &local_queue), row.priority);
+        let there = rows.position_in(record, &cluster_queue, &local_queue, row.priority);
         row.position = there.filter(|_| is_pending);
         (row.local_queue, row.cluster_queue) = (queue, cluster_queue.to_string());
     }

@@ -117,7 +117,7 @@ pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadV
         borrows: borrows && rows.access.sees_sums(),
         // A deactivated Workload is evicted already.
         preemptible_by: if record.active {
-            preemptible_by(rows, row.priority, (&name, &used))
+            preemptible_by(rows, row.priority, &name, &used)
         } else {
             Vec::new()
         },

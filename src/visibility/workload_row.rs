@@ -146,7 +146,8 @@ impl<'a> Rows<'a> {
     pub(super) fn position_in(
         self,
         record: &WorkloadRecord,
-        (cluster_queue, local_queue): (&Arc<str>, &Arc<str>),
+        cluster_queue: &Arc<str>,
+        local_queue: &Arc<str>,
         priority: i64,
     ) -> Option<Position> {
         let (pending, own_queue) = (&self.snapshot.pending, self.cluster_queue(record));

@@ -33,7 +33,7 @@ impl<'a> Units<'a> {
     /// Retains the own or the foreign pods among pods that name a group. Own pods are the ones that the set has made, and the
     /// owners of the Workload: these were members before the set was deleted without them, and have no controller until another
     /// set of its name adopts them.
-    fn retain(self, members: &mut Vec<Arc<PodMember>>, key: &UnitKey, (set, own): (&SetOfGroup<'_>, bool)) {
+    fn retain(self, members: &mut Vec<Arc<PodMember>>, key: &UnitKey, set: &SetOfGroup<'_>, own: bool) {
         let record = self.cache.workload(&key.key);
         let uids = || record.into_iter().flat_map(|record| record.owner_uids()).map(|uid| &**uid);
         let owners = LazyCell::new(|| uids().collect::<BTreeSet<&str>>());
@@ -52,7 +52,7 @@ impl<'a> Units<'a> {
         let mut members = self.cache.unit_members(key);
         let named = members.len();
         if let Some(set) = self.set_of_group(key) {
-            self.retain(&mut members, key, (&set, true));
+            self.retain(&mut members, key, &set, true);
         }
         let summary = if members.len() == named {
             Cow::Borrowed(self.cache.unit_summary(key))
@@ -67,7 +67,7 @@ impl<'a> Units<'a> {
     pub(super) fn foreign_members(self, key: &UnitKey) -> Option<LoadedUnit<'a>> {
         let set = self.set_of_group(key)?;
         let mut members = self.cache.unit_members(key);
-        self.retain(&mut members, key, (&set, false));
+        self.retain(&mut members, key, &set, false);
         let summary = UnitSummary::of(members.iter().map(|member| &**member));
         assemble(key, None, members, Cow::Owned(summary))
     }

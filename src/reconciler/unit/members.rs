@@ -98,7 +98,7 @@ impl UnitStep<'_> {
             unit.workload.name
         );
         for member in membership.waiting.iter().filter_map(|key| unit.member(key)) {
-            if self.warnings.record_as(Kind::Pod, &member.key, (EXCESS_POD_WAITS, &note)) {
+            if self.warnings.record_as(Kind::Pod, &member.key, EXCESS_POD_WAITS, &note) {
                 let subject = (Kind::Pod, &member.key, &member.uid);
                 self.writes.emit(event(subject, EventType::Warning, EXCESS_POD_WAITS, &note));
             }
@@ -128,7 +128,7 @@ impl UnitStep<'_> {
             record.meta.key
         );
         for member in others {
-            if self.warnings.record_as(Kind::Pod, &member.key, (EXCESS_POD_WAITS, &note)) {
+            if self.warnings.record_as(Kind::Pod, &member.key, EXCESS_POD_WAITS, &note) {
                 let subject = (Kind::Pod, &member.key, &member.uid);
                 self.writes.emit(event(subject, EventType::Warning, EXCESS_POD_WAITS, &note));
             }

@@ -132,7 +132,7 @@ impl UnitStep<'_> {
     /// Emits a warning about a unit, once for each text.
     fn report(&mut self, unit: &LoadedUnit<'_>, reason: &str, note: &str) {
         let (kind, key, _) = unit.subject();
-        if self.warnings.record_as(kind, key, (reason, note)) {
+        if self.warnings.record_as(kind, key, reason, note) {
             self.writes.emit(unit.warning(reason, note));
         }
     }

@@ -360,7 +360,7 @@ impl UnitStep<'_> {
                 unit.workload
             );
             let reason = "WorkloadNameConflict";
-            if self.warnings.record_as(Kind::Pod, &pod.key, (reason, &note)) {
+            if self.warnings.record_as(Kind::Pod, &pod.key, reason, &note) {
                 let subject = (Kind::Pod, &pod.key, &pod.uid);
                 self.writes.emit(event(subject, EventType::Warning, reason, &note));
             }

@@ -45,7 +45,7 @@ impl World {
         let (reading, _) = self.recorder().reading().unwrap();
         let mut found = (0, 0, 0);
         reading
-            .sums(false, (i64::MIN, i64::MAX), |at, _, sums| {
+            .sums(false, i64::MIN, i64::MAX, |at, _, sums| {
                 assert!(at >= hour_of(ms(0)) && at <= ms(self.now), "{at} is not in the record");
                 found = (found.0 + sums.used.0, found.1 + sums.lost.0, found.2 + 1);
             })
@@ -177,7 +177,7 @@ fn no_time_in_a_file_lies_ahead_of_it() {
         {
             assert!(at.is_none_or(|at| at <= ms(3_720)), "{times:?}");
         }
-        for gap in reading.gaps((i64::MIN, i64::MAX)).unwrap() {
+        for gap in reading.gaps(i64::MIN, i64::MAX).unwrap() {
             assert!(gap.start <= gap.end && gap.end <= time(3_720), "{gap:?}");
         }
         drop(reading);

@@ -22,7 +22,7 @@ impl Audit<'_> {
                 found.push(without_nodes(&key, flavor));
                 continue;
             }
-            self.capacity((name, flavor), facts, found);
+            self.capacity(name, flavor, facts, found);
             if flavor.amounts.without_level > 0 {
                 let (nodes, topology) =
                     (flavor.amounts.without_level, flavor.topology.as_deref().unwrap_or_default());
@@ -45,7 +45,8 @@ impl Audit<'_> {
     /// Returns the nominal quotas of other flavors that may be on the same nodes.
     fn beside(
         &self,
-        (name, flavor): (&Arc<str>, &AuditedFlavor),
+        name: &Arc<str>,
+        flavor: &AuditedFlavor,
         resource: &Arc<str>,
         facts: &AuditFacts,
     ) -> i128 {
@@ -64,7 +65,8 @@ impl Audit<'_> {
     /// Compares quotas with the capacity of the nodes.
     fn capacity(
         &self,
-        (name, flavor): (&Arc<str>, &AuditedFlavor),
+        name: &Arc<str>,
+        flavor: &AuditedFlavor,
         facts: &AuditFacts,
         found: &mut Vec<Finding>,
     ) {
@@ -75,7 +77,7 @@ impl Audit<'_> {
             let slack = amounts.allocatable - sum.nominal;
             if slack < 0 {
                 exceeded.get_or_insert((fr, sum.nominal, amounts.allocatable));
-            } else if (slack - self.beside((name, flavor), resource, facts)).saturating_mul(REPORTED_SLACK)
+            } else if (slack - self.beside(name, flavor, resource, facts)).saturating_mul(REPORTED_SLACK)
                 > amounts.allocatable
             {
                 unused.get_or_insert((fr, sum.nominal, amounts.allocatable));

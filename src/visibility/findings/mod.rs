@@ -80,7 +80,7 @@ pub fn audit(
     access: &Access,
     (namespace, now): (Option<&str>, Timestamp),
 ) -> Result<Vec<Finding>, ModelError> {
-    let mut found = audit_in((snapshot, facts), (access, Form::of(access, namespace)), now)?;
+    let mut found = audit_in(snapshot, facts, access, Form::of(access, namespace), now)?;
     let visible = |finding: &Finding| match &*finding.metadata.namespace {
         "" => access.cluster,
         of_object => access.sees(of_object) && namespace.is_none_or(|namespace| namespace == of_object),
@@ -99,12 +99,14 @@ pub fn audit_for_all(
     now: Timestamp,
 ) -> Result<Vec<Finding>, ModelError> {
     let access = Access { cluster: form.is_in_full(), all_namespaces: true, ..Access::default() };
-    audit_in((snapshot, Some(facts)), (&access, form), now)
+    audit_in(snapshot, Some(facts), &access, form, now)
 }
 
 fn audit_in(
-    (snapshot, facts): (&Snapshot, Option<&AuditFacts>),
-    (access, form): (&Access, Form),
+    snapshot: &Snapshot,
+    facts: Option<&AuditFacts>,
+    access: &Access,
+    form: Form,
     now: Timestamp,
 ) -> Result<Vec<Finding>, ModelError> {
     if !snapshot.synced {

@@ -50,7 +50,7 @@ impl Audit<'_> {
             found.push(self.missing_queue(queue, classes));
         }
         for ((check, namespace), workloads) in &collected.late_checks {
-            found.push(self.late_check((check, namespace), *workloads));
+            found.push(self.late_check(check, namespace, *workloads));
         }
         if let Some(facts) = self.facts.filter(|facts| facts.knows_nodes) {
             self.too_large_pods(facts, &collected, found);
@@ -136,7 +136,7 @@ impl Audit<'_> {
     fn too_large_pods(&self, facts: &AuditFacts, collected: &Collected<'_>, found: &mut Vec<Finding>) {
         let mut reported: BTreeMap<&(Arc<str>, &str), (usize, String)> = BTreeMap::new();
         for ((place, requests, selector), workloads) in &collected.classes {
-            let flavors = self.flavors_for(facts, (&place.0, selector));
+            let flavors = self.flavors_for(facts, &place.0, selector);
             if flavors.is_empty() || flavors.iter().any(|flavor| flavor.holds(requests)) {
                 continue;
             }
@@ -164,7 +164,8 @@ impl Audit<'_> {
     fn flavors_for<'f>(
         &self,
         nodes: &'f AuditFacts,
-        (queue, selector): (&Arc<str>, &BTreeMap<String, String>),
+        queue: &Arc<str>,
+        selector: &BTreeMap<String, String>,
     ) -> Vec<&'f AuditedFlavor> {
         let facts = self.quota.facts.cluster_queues.get(queue);
         let names: BTreeSet<&Arc<str>> =
@@ -218,7 +219,7 @@ impl Audit<'_> {
     }
 
     /// Returns the finding about a check that is pending for too long, in the cluster or in a namespace.
-    fn late_check(&self, (check, namespace): (&str, &str), workloads: usize) -> Finding {
+    fn late_check(&self, check: &str, namespace: &str, workloads: usize) -> Finding {
         let late = format!("pending for more than an hour on {}", counted(workloads, "workload"));
         let correction = if self.form.is_in_full() {
             format!("kubectl describe admissioncheck {check}")
