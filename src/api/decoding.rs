@@ -8,29 +8,64 @@ use super::time::parse_time;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_path_to_error::{Error, Segment};
+use std::fmt;
 
 /// Number of repairs of an object, after which larger parts are given up: each takes as long as decoding the object.
 const MAX_REPAIRS: usize = 32;
 /// Depth of the parts that are given up then: fields of the spec and of the status.
 const SHALLOW: usize = 2;
 
+/// Why an object, or a part of one, cannot be decoded. As text, `PATH: PROBLEM`, or the problem alone without a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodeError {
+    /// Path of the field, such as `spec.podSets[0].count`; empty if the error is not at a field.
+    pub path: String,
+    /// Description of the error.
+    pub problem: String,
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+impl From<Error<serde_json::Error>> for DecodeError {
+    fn from(error: Error<serde_json::Error>) -> Self {
+        let is_known = |segment: &Segment| !matches!(segment, Segment::Unknown);
+        let path = if error.path().iter().any(is_known) { error.path().to_string() } else { String::new() };
+        Self { path, problem: error.into_inner().to_string() }
+    }
+}
+
+impl From<serde_json::Error> for DecodeError {
+    fn from(error: serde_json::Error) -> Self {
+        Self { path: String::new(), problem: error.to_string() }
+    }
+}
+
 /// Decodes an object, or a part of one.
 ///
 /// # Errors
-/// If it cannot be decoded: the path of the field within `value`, and what is wrong with it.
-pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
+/// If it cannot be decoded; the path is that within `value`.
+pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, DecodeError> {
     // The path costs time, so it is only recorded after a failure.
     T::deserialize(value).or_else(|_| decode_with_odd_times(value))
 }
 
 /// Decodes an object in which times are first written as the type of times reads them.
-fn decode_with_odd_times<T: DeserializeOwned>(value: &Value) -> Result<T, String> {
+fn decode_with_odd_times<T: DeserializeOwned>(value: &Value) -> Result<T, DecodeError> {
     let mut value = value.clone();
     loop {
         match locate_error(&value) {
             Ok(decoded) => return Ok(decoded),
             Err(error) if normalize_times(&mut value, &segments(&error)) => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -116,7 +151,11 @@ mod tests {
         let object = |spec| json!({"metadata": {"name": "odd"}, "spec": spec});
         assert!(decode::<ClusterQueue>(&object(json!({}))).is_ok());
         let error = decode::<ClusterQueue>(&object(json!({"queueingStrategy": "Sideways"}))).unwrap_err();
-        assert!(error.starts_with("spec.queueingStrategy: unknown variant `Sideways`"), "{error}");
+        assert_eq!(error.path, "spec.queueingStrategy");
+        assert!(error.problem.starts_with("unknown variant `Sideways`"), "{error}");
+        assert_eq!(error.to_string(), format!("{}: {}", error.path, error.problem));
+        let error = decode::<ClusterQueue>(&json!("nonsense")).unwrap_err();
+        assert_eq!((error.path.as_str(), error.to_string()), ("", error.problem.clone()));
     }
 
     #[test]
@@ -130,7 +169,7 @@ mod tests {
         assert_eq!(read.conditions[2].last_transition_time.0, jiff::Timestamp::MAX);
         assert_eq!(read.conditions[0].last_transition_time.0.to_string(), "2026-01-01T00:00:00Z");
         let error = decode::<WorkloadStatus>(&json!({"requeueState": {"requeueAt": "never"}})).unwrap_err();
-        assert!(error.starts_with("requeueState.requeueAt: "), "{error}");
+        assert_eq!(error.path, "requeueState.requeueAt", "{error}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::pods::PodUsage;
 use super::records::{EffectiveRequests, WorkloadRecord};
 use super::workload_object::WorkloadObject;
 use super::{Cache, Kind};
+use crate::api::decoding::DecodeError;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::api::{ObjectKey, OwnerRecord};
@@ -38,7 +39,7 @@ impl Cache {
         key: &ObjectKey,
         object: &WorkloadObject,
         written: Option<Arc<WorkloadStatus>>,
-    ) -> Result<Option<WorkloadChange>, String> {
+    ) -> Result<Option<WorkloadChange>, DecodeError> {
         let is_response = written.is_some();
         let known = self.workloads.get(key).cloned();
         let newer = known

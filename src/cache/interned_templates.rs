@@ -2,6 +2,7 @@
 //! objects.
 
 use crate::api::OwnerRecord;
+use crate::api::decoding::DecodeError;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{PodSet, PodSetRequest, PriorityClassRef, WorkloadStatus};
 use crate::cache::interner::{Digest, StringInterner, WeakInterner};
@@ -84,7 +85,7 @@ impl InternedTemplates {
     pub(crate) fn intern_status(
         &mut self,
         part: Option<RawFieldRef<'_>>,
-    ) -> Result<Arc<WorkloadStatus>, String> {
+    ) -> Result<Arc<WorkloadStatus>, DecodeError> {
         let digest = part.map(RawFieldRef::digest).unwrap_or_default();
         if let Some(known) = self.statuses.find(&digest) {
             return Ok(known);
@@ -116,7 +117,7 @@ impl InternedTemplates {
     ///
     /// # Errors
     /// If the pod sets cannot be decoded.
-    pub(crate) fn intern_pods(&mut self, part: Option<RawFieldRef<'_>>) -> Result<Arc<PodSets>, String> {
+    pub(crate) fn intern_pods(&mut self, part: Option<RawFieldRef<'_>>) -> Result<Arc<PodSets>, DecodeError> {
         let Some(part) = part else { return Ok(Arc::default()) };
         let digest = part.digest();
         if let Some(known) = self.pods.find(&digest) {
@@ -126,7 +127,7 @@ impl InternedTemplates {
         let raw = part.to_value()?;
         let raw = raw.as_array().map_or(&[][..], Vec::as_slice);
         let sets = decoded.into_iter().zip(raw).map(|(set, raw)| self.intern_pod_set(set, raw)).collect();
-        let originals = self.intern_pod_set_infos(pod_set_infos(raw).map_err(|e| e.to_string())?);
+        let originals = self.intern_pod_set_infos(pod_set_infos(raw)?);
         let pods = Arc::new(PodSets { digest, sets, originals: originals.into_boxed_slice() });
         self.pods.insert(digest, &pods);
         Ok(pods)

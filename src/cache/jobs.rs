@@ -4,6 +4,7 @@ use super::links::Links;
 use super::pod_owners::RecheckedPods;
 use super::related::RelatedObjects;
 use super::{Cache, Kind, OwnerEntry, remove_from_index};
+use crate::api::decoding::DecodeError;
 use crate::api::{ObjectKey, names};
 use crate::frameworks::{
     Beside, JobKind, JobView, RelatedKey, RelatedKind, frameworks, is_longest_workload_name,
@@ -30,8 +31,7 @@ pub(crate) struct JobChange {
 /// A job that cannot be decoded.
 #[derive(Clone, Debug)]
 pub(crate) struct UnreadJob {
-    /// The field, and what is wrong with it.
-    pub(crate) problem: String,
+    pub(crate) problem: DecodeError,
     /// Its place among owners.
     pub(crate) place: OwnerEntry,
 }
@@ -221,8 +221,8 @@ impl Cache {
         let known = self.jobs.get(&(kind, key.clone())).cloned();
         let before = known.as_deref();
         let decoded = kind.decode_after(&raw, before, self.beside_jobs());
-        let unread = |problem: String| UnreadJob { problem, place: OwnerEntry::of_metadata(&raw) };
-        let mut view = decoded.map_err(|error| Box::new(unread(error.to_string())))?;
+        let unread = |problem: DecodeError| UnreadJob { problem, place: OwnerEntry::of_metadata(&raw) };
+        let mut view = decoded.map_err(|error| Box::new(unread(error.into())))?;
         if at_start && before.is_none() {
             view.related.since_start.found_at_start = !view.suspended;
         }

@@ -4,6 +4,7 @@
 
 use super::{Cache, remove_from_index};
 use crate::api::ObjectKey;
+use crate::api::decoding::DecodeError;
 use crate::frameworks::{JobKind, OwnedPod, UnitKey};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +24,8 @@ impl OwnedPods {
     }
 
     /// Stores a pod if it is one of a marked template.
-    pub(super) fn insert(&mut self, key: &ObjectKey, raw: &Value) -> Result<(), String> {
-        if let Some(pod) = OwnedPod::read(raw).map_err(|error| error.to_string())? {
+    pub(super) fn insert(&mut self, key: &ObjectKey, raw: &Value) -> Result<(), DecodeError> {
+        if let Some(pod) = OwnedPod::read(raw)? {
             self.by_unit.entry(pod.unit.clone()).or_default().insert(key.clone());
             self.by_key.insert(key.clone(), pod);
         }

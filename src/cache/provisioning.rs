@@ -2,7 +2,7 @@
 
 use super::records::Meta;
 use super::{Cache, remove_from_index};
-use crate::api::decoding::decode;
+use crate::api::decoding::{DecodeError, decode};
 use crate::api::v1beta2::ProvisioningRequestConfigSpec;
 use crate::api::{ObjectKey, OwnerRecord};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
@@ -119,7 +119,7 @@ impl Cache {
         &mut self,
         key: &ObjectKey,
         object: &Value,
-    ) -> Result<Vec<ObjectKey>, String> {
+    ) -> Result<Vec<ObjectKey>, DecodeError> {
         let read: RequestObject = decode(object)?;
         let owner = OwnerRecord::from_object_meta(&read.metadata).filter(|owner| *owner.kind == *"Workload");
         let owner = owner.map(|owner| (owner.uid, ObjectKey::new(&key.namespace, &owner.name)));

@@ -1,5 +1,6 @@
 //! Records: of each object, the fields that decisions and writes need.
 
+use crate::api::decoding::DecodeError;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{
     AdmissionCheck, ClusterQueue, Cohort, GatePosition, LocalQueue, PodSetRequest, PodSetTopologyRequest,
@@ -171,7 +172,10 @@ impl WorkloadRecord {
     ///
     /// # Errors
     /// If the spec or the status cannot be decoded.
-    pub(crate) fn decode(object: &WorkloadObject, templates: &mut InternedTemplates) -> Result<Self, String> {
+    pub(crate) fn decode(
+        object: &WorkloadObject,
+        templates: &mut InternedTemplates,
+    ) -> Result<Self, DecodeError> {
         let spec: SpecWithoutPodSets =
             object.spec().map(RawFieldRef::decode).transpose()?.unwrap_or_default();
         let pods = templates.intern_pods(object.spec().map(RawFieldRef::pod_sets).transpose()?.flatten())?;
@@ -208,7 +212,7 @@ impl WorkloadRecord {
         object: &WorkloadObject,
         written: Option<Arc<WorkloadStatus>>,
         templates: &mut InternedTemplates,
-    ) -> Result<Option<Self>, String> {
+    ) -> Result<Option<Self>, DecodeError> {
         let meta = Meta::from_object_meta(&object.metadata);
         if meta.uid != self.meta.uid || meta.generation != self.meta.generation || meta.generation == 0 {
             return Ok(None);

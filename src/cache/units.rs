@@ -6,6 +6,7 @@
 
 use super::records::WorkloadRecord;
 use super::{Cache, remove_from_index};
+use crate::api::decoding::DecodeError;
 use crate::api::{ObjectKey, OwnerRecord};
 use crate::frameworks::{
     Component, Framework, JobKind, NO_MEMBERS, PodMember, UnitKey, UnitSummary, framework,
@@ -120,7 +121,7 @@ impl Cache {
     ///
     /// # Errors
     /// If what the pod says about its group cannot be read; the pod is in no unit then.
-    pub(crate) fn ingest_unit_pod(&mut self, key: &ObjectKey, raw: &Value) -> Result<(), String> {
+    pub(crate) fn ingest_unit_pod(&mut self, key: &ObjectKey, raw: &Value) -> Result<(), DecodeError> {
         if !self.gates.pod_units {
             return Ok(());
         }
@@ -136,8 +137,7 @@ impl Cache {
             status
                 .retain(|name, _| STATUS_FIELDS.contains(&name.as_str()) || (deleted && name == CONTAINERS));
         }
-        let read = PodMember::read(Arc::new(kept)).map_err(|error| error.to_string())?;
-        if let Some(member) = read {
+        if let Some(member) = PodMember::read(Arc::new(kept))? {
             let unit = unit_of(&member);
             self.pods.units.insert(key.clone(), UnitPod { unit, member: Arc::new(member) });
         }

@@ -4,7 +4,7 @@
 //! Invariants: an invalid spec or status is an error only when it is decoded, and the error message does not depend on
 //! whether the part was received as text or as a JSON value.
 
-use crate::api::decoding::{decode, readable_part};
+use crate::api::decoding::{DecodeError, decode, readable_part};
 use crate::api::v1beta2::{WorkloadSpec, WorkloadStatus};
 use crate::cache::interner::{self, Digest};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -49,7 +49,7 @@ impl WorkloadObject {
     ///
     /// # Errors
     /// If the metadata cannot be decoded.
-    pub(crate) fn from_value(mut object: Value) -> Result<Self, String> {
+    pub(crate) fn from_value(mut object: Value) -> Result<Self, DecodeError> {
         let mut take = |part: &str| object.get_mut(part).map(Value::take);
         let metadata: Option<ObjectMeta> = take("metadata").as_ref().map(decode).transpose()?;
         Ok(Self {
@@ -101,11 +101,11 @@ impl<'a> RawFieldRef<'a> {
     ///
     /// # Errors
     /// If the spec is not an object.
-    pub(crate) fn pod_sets(self) -> Result<Option<Self>, String> {
+    pub(crate) fn pod_sets(self) -> Result<Option<Self>, DecodeError> {
         match self {
             Self::Value(value) => Ok(value.get("podSets").map(RawFieldRef::Value)),
             Self::Text(text) => {
-                let spec: PodSetsOf<'a> = serde_json::from_str(text.get()).map_err(|e| e.to_string())?;
+                let spec: PodSetsOf<'a> = serde_json::from_str(text.get())?;
                 Ok(spec.pod_sets.map(RawFieldRef::Text))
             }
         }
@@ -124,7 +124,7 @@ impl<'a> RawFieldRef<'a> {
     ///
     /// # Errors
     /// If the part cannot be decoded. The message has no line and column: users never see the text that they refer to.
-    pub(crate) fn decode<T: DeserializeOwned>(self) -> Result<T, String> {
+    pub(crate) fn decode<T: DeserializeOwned>(self) -> Result<T, DecodeError> {
         match self {
             Self::Text(text) => {
                 serde_json::from_str(text.get()).or_else(|_| RawFieldRef::Value(&self.to_value()?).decode())
@@ -137,9 +137,9 @@ impl<'a> RawFieldRef<'a> {
     ///
     /// # Errors
     /// If the part is nested deeper than the parser permits.
-    pub(crate) fn to_value(self) -> Result<Value, String> {
+    pub(crate) fn to_value(self) -> Result<Value, DecodeError> {
         match self {
-            Self::Text(text) => serde_json::from_str(text.get()).map_err(|e| e.to_string()),
+            Self::Text(text) => Ok(serde_json::from_str(text.get())?),
             Self::Value(value) => Ok(value.clone()),
         }
     }

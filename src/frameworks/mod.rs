@@ -124,6 +124,7 @@ pub use workload::{
     workload_name_without_hash,
 };
 
+use crate::api::decoding::DecodeError;
 use std::fmt;
 
 /// Why a job cannot be decoded or started. Retrying does not help until the job or the Workload changes.
@@ -162,5 +163,14 @@ impl std::error::Error for JobError {}
 impl From<TemplateConflict> for JobError {
     fn from(conflict: TemplateConflict) -> Self {
         Self::Conflict(conflict)
+    }
+}
+
+impl From<JobError> for DecodeError {
+    fn from(error: JobError) -> Self {
+        match error {
+            JobError::Malformed { path, problem } if !path.is_empty() => Self { path, problem },
+            other => Self { path: String::new(), problem: other.to_string() },
+        }
     }
 }

@@ -135,7 +135,7 @@ impl TemplateInfo {
         };
         let tolerations = list(role, fields.tolerations)?.iter().enumerate().map(|(index, raw)| {
             decode::<Toleration>(raw)
-                .map_err(|problem| malformed(&format!("{}/{index}", fields.tolerations), problem))
+                .map_err(|error| malformed(&format!("{}/{index}", fields.tolerations), error.to_string()))
         });
         let gates = list(role, fields.scheduling_gates)?.iter().enumerate().map(|(index, gate)| {
             let place = format!("{}/{index}", fields.scheduling_gates);

@@ -80,7 +80,7 @@ impl Reconciler {
                 if !in_part {
                     self.remove(kind, key, None);
                 }
-                let object = UnreadableObject { uid: uid.to_owned(), problem };
+                let object = UnreadableObject { uid: uid.to_owned(), problem: problem.to_string() };
                 let new = self.cache.unreadable_mut().record(kind, key, &object);
                 let event = (new && self.leading).then(|| unreadable_event(kind, key, &object));
                 self.writes.emit_all(event);

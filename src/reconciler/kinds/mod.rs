@@ -14,7 +14,7 @@ pub(super) use links::{mark_unread, set_read};
 use super::queues::QueueKey;
 use super::writes::request::WriteRequest;
 use super::{ReconcileKey, Reconciler};
-use crate::api::decoding::readable_part;
+use crate::api::decoding::{DecodeError, readable_part};
 use crate::api::{ObjectKey, v1beta2};
 use crate::cache::Kind;
 use jiff::Timestamp;
@@ -31,14 +31,13 @@ pub(super) struct Received {
 
 /// An object that cannot be decoded.
 pub(super) struct Unread {
-    /// The field and its error.
-    pub(super) problem: String,
+    pub(super) problem: DecodeError,
     /// Whether the decodable part was stored.
     pub(super) in_part: bool,
 }
 
-impl From<String> for Unread {
-    fn from(problem: String) -> Self {
+impl From<DecodeError> for Unread {
+    fn from(problem: DecodeError) -> Self {
         Self { problem, in_part: false }
     }
 }
@@ -99,7 +98,7 @@ pub(super) fn rules(kind: &Kind) -> &dyn KindRules {
 
 /// A kind of which objects are stored, and which other clients write.
 trait Stored {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), String>;
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), DecodeError>;
 
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey);
 }

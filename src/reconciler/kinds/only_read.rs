@@ -1,7 +1,7 @@
 //! Kinds that decisions read: their objects get no steps.
 
 use super::Stored;
-use crate::api::decoding::decode;
+use crate::api::decoding::{DecodeError, decode};
 use crate::api::{ObjectKey, v1beta2};
 use crate::reconciler::{ReconcileKey, Reconciler};
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, PodTemplate};
@@ -12,7 +12,7 @@ use serde_json::Value;
 pub(super) struct Namespaces;
 
 impl Stored for Namespaces {
-    fn store(&self, core: &mut Reconciler, _: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, _: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let namespace: Namespace = decode(object)?;
         let Some(name) = core.cache.ingest_namespace(&namespace.metadata) else { return Ok(()) };
         core.engine.set_namespace(&name, core.cache.namespace_labels(&name).cloned());
@@ -38,7 +38,7 @@ impl Stored for Namespaces {
 pub(super) struct LimitRanges;
 
 impl Stored for LimitRanges {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let workloads = core.cache.ingest_limit_range(key, decode::<LimitRange>(object)?);
         core.mark_workloads_and_jobs(workloads);
         Ok(())
@@ -53,7 +53,7 @@ impl Stored for LimitRanges {
 pub(super) struct RuntimeClasses;
 
 impl Stored for RuntimeClasses {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let overhead = decode::<RuntimeClass>(object)?.overhead.and_then(|o| o.pod_fixed);
         let workloads = core.cache.ingest_runtime_class(&key.name, overhead.unwrap_or_default());
         core.mark_workloads_and_jobs(workloads);
@@ -69,7 +69,7 @@ impl Stored for RuntimeClasses {
 pub(super) struct PriorityClasses;
 
 impl Stored for PriorityClasses {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let class = decode::<PriorityClass>(object)?;
         let default = class.global_default.unwrap_or(false);
         core.cache.ingest_priority_class(&key.name, class.value, default);
@@ -84,7 +84,7 @@ impl Stored for PriorityClasses {
 pub(super) struct WorkloadPriorityClasses;
 
 impl Stored for WorkloadPriorityClasses {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let value = decode::<v1beta2::WorkloadPriorityClass>(object)?.value;
         if core.cache.ingest_workload_priority_class(&key.name, value) {
             core.mark_users_of_priority_class(&key.name);
@@ -102,7 +102,7 @@ impl Stored for WorkloadPriorityClasses {
 pub(super) struct ProvisioningRequestConfigs;
 
 impl Stored for ProvisioningRequestConfigs {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let config = decode::<v1beta2::ProvisioningRequestConfig>(object)?;
         if core.cache.set_provisioning_config(&key.name, Some(config.spec)) {
             core.mark_provisioning_users();
@@ -120,7 +120,7 @@ impl Stored for ProvisioningRequestConfigs {
 pub(super) struct ProvisioningRequests;
 
 impl Stored for ProvisioningRequests {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let workloads = core.cache.ingest_provisioning_request(key, object)?;
         core.mark_workloads(workloads);
         Ok(())
@@ -135,7 +135,7 @@ impl Stored for ProvisioningRequests {
 pub(super) struct PodTemplates;
 
 impl Stored for PodTemplates {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         core.cache.ingest_pod_template(key, &decode::<PodTemplate>(object)?.metadata);
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Stored for PodTemplates {
 pub(super) struct Nodes;
 
 impl Stored for Nodes {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let (spec, workloads) = core.cache.ingest_node(&key.name, decode(object)?);
         core.engine.set_node(&key.name, Some(spec));
         core.mark_workloads_and_pods(workloads);

@@ -1,7 +1,7 @@
 //! Cohorts, ClusterQueues and LocalQueues.
 
 use super::{NextWrite, QueueSteps, Stored};
-use crate::api::decoding::decode;
+use crate::api::decoding::{DecodeError, decode};
 use crate::api::{ObjectKey, v1beta2};
 use crate::cache::kinds::to_resource_groups;
 use crate::cache::{Ingested, Kind};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) struct Cohorts;
 
 impl Stored for Cohorts {
-    fn store(&self, core: &mut Reconciler, _: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, _: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let Ingested { key: name, changed } = core.cache.ingest_cohort(decode(object)?);
         core.work_queue.add(ReconcileKey::named(Self::KIND, &name));
         if changed {
@@ -63,7 +63,7 @@ impl QueueSteps for Cohorts {
 pub(super) struct ClusterQueues;
 
 impl Stored for ClusterQueues {
-    fn store(&self, core: &mut Reconciler, _: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, _: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let Ingested { key: name, changed } = core.cache.ingest_cluster_queue(decode(object)?);
         core.work_queue.add(ReconcileKey::named(Self::KIND, &name));
         if changed {
@@ -109,7 +109,7 @@ impl QueueSteps for ClusterQueues {
 pub(super) struct LocalQueues;
 
 impl Stored for LocalQueues {
-    fn store(&self, core: &mut Reconciler, _: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, _: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let Ingested { key, changed } = core.cache.ingest_local_queue(decode(object)?);
         let queue = core.cache.local_queue(&key).map(|record| to_afs_local_queue(&record.object));
         core.engine.set_local_queue(&key, queue);

@@ -1,7 +1,7 @@
 //! ResourceFlavors, Topologies, AdmissionChecks and MultiKueueClusters: what ClusterQueues refer to.
 
 use super::{NextWrite, Stored};
-use crate::api::decoding::decode;
+use crate::api::decoding::{DecodeError, decode};
 use crate::api::{ObjectKey, v1beta2};
 use crate::cache::{Ingested, Kind};
 use crate::reconciler::queues::{activity, admission_checks};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) struct Flavors;
 
 impl Stored for Flavors {
-    fn store(&self, core: &mut Reconciler, _: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, _: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let Ingested { key: name, changed } = core.cache.ingest_flavor(decode(object)?);
         core.work_queue.add(ReconcileKey::named(Self::KIND, &name));
         core.snapshot_builder.mark_references_stale();
@@ -53,7 +53,7 @@ impl NextWrite for Flavors {
 pub(super) struct Topologies;
 
 impl Stored for Topologies {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         let topology: v1beta2::Topology = decode(object)?;
         core.cache.ingest_topology(&key.name, &topology);
         let levels = core.cache.topology(&key.name).map(|record| record.levels.clone());
@@ -82,7 +82,7 @@ impl NextWrite for Topologies {
 pub(super) struct Checks;
 
 impl Stored for Checks {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         core.cache.ingest_check(decode(object)?);
         core.work_queue.add(ReconcileKey::Object(Self::KIND, key.clone()));
         core.reconfigure_cluster_queues();
@@ -107,7 +107,7 @@ impl NextWrite for Checks {
 pub(super) struct MultiKueueClusters;
 
 impl Stored for MultiKueueClusters {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, object: &Value) -> Result<(), DecodeError> {
         core.cache.ingest_multikueue_cluster(decode(object)?);
         core.work_queue.add(ReconcileKey::Object(Self::KIND, key.clone()));
         Ok(())

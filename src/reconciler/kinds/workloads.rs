@@ -102,7 +102,7 @@ impl KindRules for Pods {
         core.mark_unit_of_pod(key);
         let change = core.cache.ingest_pod(key, pod);
         core.follow_pod_change(key, change);
-        core.report_unit_pod(key, read.err());
+        core.report_unit_pod(key, read.err().map(|error| error.to_string()));
         Ok(())
     }
 
