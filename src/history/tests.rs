@@ -401,7 +401,7 @@ fn borrowed(life: &Life) -> i128 {
 }
 
 #[test]
-fn a_quota_of_zero_is_known_and_one_that_is_gone_is_not() {
+fn a_quota_of_zero_is_known_and_a_deleted_one_is_not() {
     let mut life = Life::started();
     nominal(&mut life, &[0]);
     for (n, name) in (0..).zip(["a", "b"]) {

@@ -370,7 +370,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_counted_is_what_the_workloads_had(steps in steps()) {
+    fn counted_usage_is_the_usage_of_the_workloads(steps in steps()) {
         let mut world = World::new();
         for step in &steps {
             world.step(*step);
@@ -410,7 +410,7 @@ fn a_run_over_a_restart_is_one_run() {
 }
 
 #[test]
-fn what_was_deleted_while_nothing_recorded_counts_until_then_and_is_in_the_gap() {
+fn a_run_deleted_without_a_recorder_counts_until_the_gap_and_is_in_it() {
     let mut world = played(&[(0, Step::Create, 1), (0, Step::Admit(2), 9), (0, Step::Commit, 100)]);
     world.pass(500);
     world.objects[0].exists = false;
@@ -425,7 +425,7 @@ fn what_was_deleted_while_nothing_recorded_counts_until_then_and_is_in_the_gap()
 }
 
 #[test]
-fn what_was_resized_while_nothing_recorded_counts_with_the_lesser_amount() {
+fn a_run_resized_without_a_recorder_counts_with_the_lesser_amount() {
     for (amount, expected) in [(1, 2 * 100 + 500), (5, 2 * 600)] {
         let mut world = played(&[(0, Step::Create, 1), (0, Step::Admit(2), 9), (0, Step::Commit, 100)]);
         world.pass(500);
@@ -441,7 +441,7 @@ fn what_was_resized_while_nothing_recorded_counts_with_the_lesser_amount() {
 }
 
 #[test]
-fn an_event_that_is_late_takes_back_what_was_counted() {
+fn a_late_event_takes_back_counted_usage() {
     let mut world = played(&[(0, Step::Create, 1), (0, Step::Admit(2), 9), (0, Step::Commit, 1)]);
     // It ends in the first hour, which is closed before that is observed.
     world.step((0, Step::Finish, 100, true));

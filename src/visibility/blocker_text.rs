@@ -101,7 +101,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_the_scheduler_writes_is_read(
+        fn messages_of_the_scheduler_are_parsed(
             never in any::<bool>(),
             cohort in any::<bool>(),
             name in "[a-z0-9]([a-z0-9.-]{0,20}[a-z0-9])?",

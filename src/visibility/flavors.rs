@@ -375,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_nowhere_free_has_no_place() {
+    fn a_resource_without_a_free_amount_has_no_place() {
         let location = ["b1", "r1"].map(Arc::from).to_vec();
         let level = LevelCapacity { location, more: 5, ..LevelCapacity::default() };
         assert_eq!(place(&level, 0), (String::new(), 0));

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_what_kueue_answers() {
+    fn a_row_equals_the_one_of_kueue() {
         let mut page = PendingPage::of(snapshot(1), &local("even"), PageRequest::default()).unwrap();
         let row = page.next_rows(1).pop().unwrap();
         let expected = json!({

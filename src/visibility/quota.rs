@@ -373,7 +373,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_borrowed_is_lent(members in members()) {
+        fn borrowed_quota_is_lent(members in members()) {
             let (_, snapshot) = build(&members);
             let (quota, children) = (PublishedQuota::of(&snapshot), Children::of(&snapshot.queues));
             let lending = Lending::of(quota, &children);

@@ -341,7 +341,7 @@ fn a_token_of_any_content_costs_at_most_a_page() {
 }
 
 #[test]
-fn what_is_not_recorded_or_not_committed_is_incomplete() {
+fn unrecorded_and_uncommitted_time_is_incomplete() {
     let file = RecordFile::new("incomplete");
     let recorder = filled(&file.0);
     let complete = |rollup, since: i64, now: i64| {

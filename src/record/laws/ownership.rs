@@ -57,7 +57,7 @@ fn a_full_disk_does_not_give_the_file_to_another_process() {
 }
 
 #[test]
-fn what_another_process_has_written_meanwhile_is_kept_and_counted_once() {
+fn entries_of_another_process_are_kept_and_counted_once() {
     for full in [false, true] {
         let world = with_an_end();
         if full {
