@@ -120,6 +120,24 @@ pub struct Usage {
     pub sums: Vec<UsageRow>,
 }
 
+/// A time from a start until an end, in milliseconds since the epoch.
+#[derive(Clone, Copy)]
+struct Span {
+    from: Millis,
+    until: Millis,
+}
+
+impl Span {
+    const fn length(self) -> Millis {
+        self.until.saturating_sub(self.from)
+    }
+
+    /// Returns whether an end lies in this time, its bounds included.
+    const fn has_end(self, end: Millis) -> bool {
+        end >= self.from && end <= self.until
+    }
+}
+
 /// A run in the period.
 struct CountedRun<'a> {
     workload: &'a Subject,
@@ -152,7 +170,7 @@ impl HistoryView {
     pub fn usage(&self, query: &UsageQuery<'_>) -> Usage {
         let Some(recorded) = self.from else { return Usage::default() };
         let from = query.from.max(recorded);
-        let period = (millis(from), millis(query.until).max(millis(from)));
+        let period = Span { from: millis(from), until: millis(query.until).max(millis(from)) };
         let mut groups = Groups::new();
         let by_series = query.by.is_of_queues() && query.namespace.is_none();
         if by_series {
@@ -177,7 +195,7 @@ impl HistoryView {
         self.flavor_resources.get(usize::try_from(fr).ok()?)
     }
 
-    fn add_series<'a>(&'a self, query: &UsageQuery<'_>, period: (Millis, Millis), groups: &mut Groups<'a>) {
+    fn add_series<'a>(&'a self, query: &UsageQuery<'_>, period: Span, groups: &mut Groups<'a>) {
         for (queue, measure) in self.series() {
             let (Measure::Usage(number) | Measure::Borrowed(number)) = measure else { continue };
             let Some(fr) = self.named(number) else { continue };
@@ -224,14 +242,14 @@ impl HistoryView {
     fn add_runs<'a>(
         &'a self,
         query: &UsageQuery<'_>,
-        (from, until): (Millis, Millis),
+        period: Span,
         by_series: bool,
         groups: &mut Groups<'a>,
     ) {
         let parts = if by_series { BorrowedParts::new() } else { self.borrowed_parts(query.until) };
-        for run in self.counted_runs(until).filter(|run| query.counts(run.workload)) {
-            let (start, end) = (run.start.max(from), run.end.min(until));
-            if start >= end {
+        for run in self.counted_runs(period.until).filter(|run| query.counts(run.workload)) {
+            let time = Span { from: run.start.max(period.from), until: run.end.min(period.until) };
+            if time.from >= time.until {
                 continue;
             }
             for (number, amount) in run.amounts.iter().filter(|(_, amount)| *amount != 0) {
@@ -244,14 +262,14 @@ impl HistoryView {
                 group.jobs.insert(&run.workload.key);
                 let hours = group.resources.entry(Arc::clone(&fr.resource)).or_default();
                 let amount = i128::from(*amount);
-                let used = amount.saturating_mul(i128::from(end.saturating_sub(start)));
-                if run.lost && run.end >= from && run.end <= until {
+                let used = amount.saturating_mul(i128::from(time.length()));
+                if run.lost && period.has_end(run.end) {
                     hours.lost = hours.lost.saturating_add(used);
                 }
                 if !by_series {
                     hours.used = hours.used.saturating_add(used);
                     let parts = parts.get(&run.workload.cluster_queue).and_then(|parts| parts.get(fr));
-                    let borrowed = parts.map_or(0, |parts| borrowed_of(amount, (start, end), parts));
+                    let borrowed = parts.map_or(0, |parts| borrowed_of(amount, time, parts));
                     hours.borrowed = hours.borrowed.saturating_add(borrowed);
                 }
             }
@@ -276,13 +294,8 @@ impl HistoryView {
         parts
     }
 
-    fn add_waits<'a>(
-        &'a self,
-        query: &UsageQuery<'_>,
-        (from, until): (Millis, Millis),
-        groups: &mut Groups<'a>,
-    ) {
-        let counted = self.ended_waits((from, until)).filter(|(record, _)| query.counts(&record.workload));
+    fn add_waits<'a>(&'a self, query: &UsageQuery<'_>, period: Span, groups: &mut Groups<'a>) {
+        let counted = self.ended_waits(period).filter(|(record, _)| query.counts(&record.workload));
         for (record, waited) in counted.filter(|_| query.by != UsageGroup::Flavor) {
             let name = query.group_of_workload(&record.workload, "");
             groups.entry(name).or_default().waits.push(waited);
@@ -290,17 +303,17 @@ impl HistoryView {
     }
 
     /// Returns the waits that ended in a period with a reservation.
-    fn ended_waits(&self, (from, until): (Millis, Millis)) -> impl Iterator<Item = (&Record, Millis)> {
+    fn ended_waits(&self, period: Span) -> impl Iterator<Item = (&Record, Millis)> {
         self.records.iter().filter_map(move |record| {
             let RecordEvent::Wait(wait) = &record.event else { return None };
-            let counts = wait.result == WaitResult::Reserved && wait.end >= from && wait.end <= until;
+            let counts = wait.result == WaitResult::Reserved && period.has_end(wait.end);
             counts.then(|| (&**record, wait.end.saturating_sub(wait.start)))
         })
     }
 
     /// Returns median and 99th percentile of the waits that ended in a period with a reservation, in milliseconds.
     pub fn waits(&self, from: Timestamp, until: Timestamp) -> (Option<i64>, Option<i64>) {
-        let ended = self.ended_waits((millis(from), millis(until)));
+        let ended = self.ended_waits(Span { from: millis(from), until: millis(until) });
         let mut waits: Vec<Millis> = ended.map(|(_, waited)| waited).collect();
         waits.sort_unstable();
         (quantile(&waits, 50), quantile(&waits, 99))
@@ -370,9 +383,9 @@ fn quantile(sorted: &[Millis], percent: usize) -> Option<Millis> {
 }
 
 /// Returns the part of a bucket that is in a period; a bucket that is cut counts in proportion.
-fn part_in(bucket: &Bucket, (from, until): (Millis, Millis)) -> i128 {
-    let (start, end) = (bucket.start.max(from), bucket.end.min(until));
-    let (part, whole) = (end.saturating_sub(start), bucket.end.saturating_sub(bucket.start));
+fn part_in(bucket: &Bucket, period: Span) -> i128 {
+    let whole = Span { from: bucket.start, until: bucket.end }.length();
+    let part = Span { from: bucket.start.max(period.from), until: bucket.end.min(period.until) }.length();
     if part <= 0 || whole <= 0 {
         0
     } else if part == whole {
@@ -397,11 +410,12 @@ pub(crate) const fn hour_of(time: Millis) -> Millis {
 }
 
 /// Returns the borrowed part of an amount in a time, by the parts of each hour.
-fn borrowed_of(amount: i128, (start, end): (Millis, Millis), parts: &BTreeMap<Millis, i128>) -> i128 {
-    let hours = parts.range(hour_of(start)..end);
+fn borrowed_of(amount: i128, time: Span, parts: &BTreeMap<Millis, i128>) -> i128 {
+    let hours = parts.range(hour_of(time.from)..time.until);
     let borrowed = |(hour, part): (&Millis, &i128)| {
-        let time = end.min(hour.saturating_add(HOUR)).saturating_sub(start.max(*hour)).max(0);
-        amount.saturating_mul(i128::from(time)).saturating_mul(*part).checked_div(PARTS).unwrap_or_default()
+        let in_hour = Span { from: time.from.max(*hour), until: time.until.min(hour.saturating_add(HOUR)) };
+        let length = i128::from(in_hour.length().max(0));
+        amount.saturating_mul(length).saturating_mul(*part).checked_div(PARTS).unwrap_or_default()
     };
     hours.map(borrowed).fold(0, i128::saturating_add)
 }
@@ -435,9 +449,10 @@ impl HistoryView {
         let mut start = from;
         while start < end {
             let to = start.saturating_add(width).min(end);
+            let period = Span { from: start, until: to };
             let inside = buckets.iter().filter(|bucket| bucket.end > start && bucket.start < to);
             let value = if level {
-                inside.map(|bucket| part_in(bucket, (start, to))).fold(0, i128::saturating_add)
+                inside.map(|bucket| part_in(bucket, period)).fold(0, i128::saturating_add)
             } else {
                 // Events in a bucket count at its start.
                 let mine = inside.filter(|bucket| bucket.start >= start || start == from);
