@@ -148,7 +148,7 @@ fn parsed(grammar: Grammar, line: &[OsString]) -> Cli {
     }
     let matches = command.clone().try_get_matches_from(line);
     let matches = matches.unwrap_or_else(|error| {
-        people::advice::with_advice(error, command.find_subcommand("list"), line).exit()
+        people::suggestions::with_suggestion(error, command.find_subcommand("list"), line).exit()
     });
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }

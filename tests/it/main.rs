@@ -85,7 +85,7 @@ mod pages;
 mod passed_chains;
 mod past_usage_of_leaders;
 mod pending_lists;
-mod people_acting;
+mod people_changing;
 mod people_connections;
 mod people_export;
 mod people_job_trees;

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::acting::patch;
 use super::args::{WorkloadArgs, WriteArgs};
+use super::changing::patch;
 use super::connection::{ConnectionArgs, Session};
 use super::failure::{NOT_FOUND, Tally, not_found};
 use super::kinds::PeopleKind;

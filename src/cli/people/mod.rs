@@ -3,10 +3,9 @@
 //! Invariants: standard output holds data only, notes and errors go to standard error; lists are read page by page; every write
 //! goes through `writing::Writer`.
 
-mod acting;
 mod activate;
-pub(crate) mod advice;
 mod args;
+mod changing;
 mod closed;
 pub(crate) mod completion;
 pub(crate) mod connection;
@@ -15,18 +14,19 @@ mod delete;
 pub(crate) mod discovery;
 pub(crate) mod examples;
 mod failure;
-mod here;
 pub(crate) mod jobs;
 pub(crate) mod kinds;
 mod kubectl;
 pub(crate) mod kueuectl;
-mod looking;
 mod manual;
 mod move_workload;
+mod offline;
 pub(crate) mod pages;
+mod preview;
+mod reading;
 mod reprioritize;
 mod source;
-mod standing;
+pub(crate) mod suggestions;
 mod targets;
 mod verbs;
 mod warnings;

@@ -11,12 +11,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::acting::patch;
 use super::args::{WorkloadArgs, WriteArgs};
+use super::changing::patch;
 use super::connection::{ConnectionArgs, Session};
 use super::failure::{NOT_FOUND, Tally, not_found};
 use super::kinds::PeopleKind;
-use super::standing::{self, Standing};
+use super::preview::{self, Preview};
 use super::targets::{self, Owner, Target};
 use super::writing::{DryRun, Writer};
 use super::{counted, note, note_lines};
@@ -94,7 +94,7 @@ pub(crate) async fn run(args: &MoveArgs) -> anyhow::Result<ExitCode> {
         to,
         evict: *evict,
         timeout: timeout.0,
-        asks: targets.len() <= standing::MOST,
+        asks: targets.len() <= preview::MOST,
     };
     if workloads.is_bulk() && !targets.is_empty() {
         let count = counted(targets.len(), "workload");
@@ -143,9 +143,9 @@ impl Move<'_> {
             before.as_deref().unwrap_or("none")
         ));
         if self.asks {
-            let change = standing::change("queue", &json!(self.to));
-            let standing = Standing::after(self.session, &target, &change).await;
-            let lines = standing.iter().flat_map(|standing| [standing.position(), standing.warning()]);
+            let change = preview::change("queue", &json!(self.to));
+            let preview = Preview::after(self.session, &target, &change).await;
+            let lines = preview.iter().flat_map(|preview| [preview.position(), preview.warning()]);
             lines.flatten().for_each(|line| note(&format!("  {line}")));
         }
         let writer = Writer { caller: &self.session.caller, dry_run: self.write.dry_run };

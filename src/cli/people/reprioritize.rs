@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::acting::patch;
 use super::args::{WorkloadArgs, WriteArgs};
+use super::changing::patch;
 use super::connection::ConnectionArgs;
 use super::failure::{NOT_FOUND, Tally, not_found};
 use super::move_workload::{set_label, subject};
-use super::standing::{self, Standing};
+use super::preview::{self, Preview};
 use super::targets::{self, Target};
 use super::writing::Writer;
 use super::{counted, note, note_all_lines, note_lines};
@@ -71,11 +71,11 @@ pub(crate) async fn run(args: &ReprioritizeArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let writer = Writer { caller: &session.caller, dry_run: args.write.dry_run };
-    let asks = targets.len() <= standing::MOST;
+    let asks = targets.len() <= preview::MOST;
     for target in targets {
-        let change = standing::change("priority", &json!(value));
-        let standing = if asks { Standing::after(&session, &target, &change).await } else { None };
-        tally.count(one(&writer, &args.write, &target, (class, value, standing)).await);
+        let change = preview::change("priority", &json!(value));
+        let preview = if asks { Preview::after(&session, &target, &change).await } else { None };
+        tally.count(one(&writer, &args.write, &target, (class, value, preview)).await);
     }
     Ok(tally.status())
 }
@@ -84,17 +84,17 @@ async fn one(
     writer: &Writer<'_>,
     write: &WriteArgs,
     target: &Target,
-    (class, value, standing): (&str, i64, Option<Standing>),
+    (class, value, preview): (&str, i64, Option<Preview>),
 ) -> anyhow::Result<()> {
     let names = subject(target);
     if target.state() == WorkloadState::Finished {
         bail!("{names} has finished");
     }
     let before = target.workload.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
-    let position = standing.as_ref().and_then(Standing::position);
+    let position = preview.as_ref().and_then(Preview::position);
     let position = position.map(|position| format!(", {position}")).unwrap_or_default();
     note(&format!("{names}: priority {before} -> {value}{position}"));
-    note_all_lines(standing.iter().flat_map(Standing::preemptions));
+    note_all_lines(preview.iter().flat_map(Preview::preemptions));
     if target.owners.is_empty() {
         let reference = json!({"group": GROUP, "kind": "WorkloadPriorityClass", "name": class});
         let decide = |_: &Value| Ok(json!({"spec": {"priorityClassRef": reference, "priority": value}}));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::closed::Closed;
 use super::connection::{ConnectionArgs, Session};
 use super::failure::{NOT_FOUND, UNAVAILABLE, wrong_use};
-use super::{here, note};
+use super::{note, offline};
 use crate::kube::client::{CallError, Caller};
 
 /// Path of the group's version.
@@ -50,8 +50,8 @@ impl SourceArgs {
     pub(super) async fn connect(&self, args: &ConnectionArgs) -> anyhow::Result<Session> {
         match &self.source {
             Source::Manager => args.connect().await,
-            Source::Cluster => here::of_cluster(args.connection().await?).await,
-            Source::File(path) => here::of_file(path, args.namespace_alone().await),
+            Source::Cluster => offline::of_cluster(args.connection().await?).await,
+            Source::File(path) => offline::of_file(path, args.namespace_alone().await),
             Source::Auto => {
                 let connection = args.connection().await?;
                 let (caller, namespace) = (connection.caller(), connection.namespace.clone());
@@ -59,7 +59,7 @@ impl SourceArgs {
                     return Ok(Session { caller, namespace, is_partial: false, dump: None });
                 };
                 note(&format!("note: {missing}: answers are computed here from the cluster's objects"));
-                here::of_cluster(connection).await
+                offline::of_cluster(connection).await
             }
         }
     }
@@ -67,7 +67,7 @@ impl SourceArgs {
     /// Returns the connection to what has the objects themselves: the cluster, or a file.
     pub(super) async fn connect_to_objects(&self, args: &ConnectionArgs) -> anyhow::Result<Session> {
         match &self.source {
-            Source::File(path) => here::of_file(path, args.namespace_alone().await),
+            Source::File(path) => offline::of_file(path, args.namespace_alone().await),
             Source::Auto | Source::Cluster | Source::Manager => args.connect().await,
         }
     }

@@ -5,31 +5,31 @@ use std::process::ExitCode;
 
 use super::completion::CompletionArgs;
 use super::kubectl::{self, KubectlArgs};
-use super::{activate, create, delete, failure, looking, move_workload, reprioritize};
+use super::{activate, create, delete, failure, move_workload, reading, reprioritize};
 use crate::cli::cluster_objects::block_on;
 
 /// A verb.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum PeopleVerb {
     /// List Workloads, queues, cohorts or flavors
-    List(Box<looking::list::ListArgs>),
+    List(Box<reading::list::ListArgs>),
     /// Say why a Workload waits, and what would change that
     #[command(alias = "explain")]
-    Why(Box<looking::why::WhyArgs>),
+    Why(Box<reading::why::WhyArgs>),
     /// Show the tree of cohorts with quota and usage
-    Tree(Box<looking::quota::TreeArgs>),
+    Tree(Box<reading::quota::TreeArgs>),
     /// Show the shares by which fair sharing decides
-    Share(Box<looking::quota::ShareArgs>),
+    Share(Box<reading::quota::ShareArgs>),
     /// Show what is free, and the largest gang that fits
-    Capacity(Box<looking::capacity::CapacityArgs>),
+    Capacity(Box<reading::capacity::CapacityArgs>),
     /// Show hours of quota by queue, namespace or other groups
-    Usage(Box<looking::usage::UsageArgs>),
+    Usage(Box<reading::usage::UsageArgs>),
     /// Find configurations that cannot do what they say
-    Audit(Box<looking::audit::AuditArgs>),
+    Audit(Box<reading::audit::AuditArgs>),
     /// Show the state of the manager
-    Status(Box<looking::status::StatusArgs>),
+    Status(Box<reading::status::StatusArgs>),
     /// Show Workloads or queues on the whole terminal, read again and again
-    Top(Box<looking::top::TopArgs>),
+    Top(Box<reading::top::TopArgs>),
     /// Show an object: its spec, why it waits or its quota, conditions and events; other kinds by kubectl
     #[command(disable_help_flag = true)]
     Describe(KubectlArgs),
@@ -70,16 +70,16 @@ pub(crate) enum PeopleVerb {
 /// Runs a verb. `command` is the whole command line, for completion.
 pub(crate) fn run(verb: PeopleVerb, command: impl FnOnce() -> clap::Command) -> ExitCode {
     let outcome = match verb {
-        PeopleVerb::List(args) => block_on(looking::list::run(&args)),
-        PeopleVerb::Why(args) => block_on(looking::why::run(&args)),
-        PeopleVerb::Tree(args) => block_on(looking::quota::tree(&args)),
-        PeopleVerb::Share(args) => block_on(looking::quota::share(&args)),
-        PeopleVerb::Capacity(args) => block_on(looking::capacity::run(&args)),
-        PeopleVerb::Usage(args) => block_on(looking::usage::run(&args)),
-        PeopleVerb::Audit(args) => block_on(looking::audit::run(&args)),
-        PeopleVerb::Status(args) => block_on(looking::status::run(&args)),
-        PeopleVerb::Top(args) => block_on(looking::top::run(&args)),
-        PeopleVerb::Describe(args) => looking::describe::run(&args),
+        PeopleVerb::List(args) => block_on(reading::list::run(&args)),
+        PeopleVerb::Why(args) => block_on(reading::why::run(&args)),
+        PeopleVerb::Tree(args) => block_on(reading::quota::tree(&args)),
+        PeopleVerb::Share(args) => block_on(reading::quota::share(&args)),
+        PeopleVerb::Capacity(args) => block_on(reading::capacity::run(&args)),
+        PeopleVerb::Usage(args) => block_on(reading::usage::run(&args)),
+        PeopleVerb::Audit(args) => block_on(reading::audit::run(&args)),
+        PeopleVerb::Status(args) => block_on(reading::status::run(&args)),
+        PeopleVerb::Top(args) => block_on(reading::top::run(&args)),
+        PeopleVerb::Describe(args) => reading::describe::run(&args),
         PeopleVerb::Get(args) => kubectl::hand_over("get", &args),
         PeopleVerb::Edit(args) => kubectl::hand_over("edit", &args),
         PeopleVerb::Patch(args) => kubectl::hand_over("patch", &args),

@@ -10,7 +10,7 @@ use jiff::{Timestamp, Unit};
 use super::recorded_runs::read_runs;
 use crate::api::ObjectKey;
 use crate::cli::people::connection::Session;
-use crate::cli::people::here::simulated::{self, SimulatedObjects};
+use crate::cli::people::offline::simulated::{self, SimulatedObjects};
 use crate::simulate::estimate::run_times::ENOUGH;
 use crate::simulate::estimate::{AdmissionRange, MAX_AHEAD, RecordedRun, Refusal, TIME_LIMIT, estimate};
 use crate::visibility::views::{Estimate, EstimatedRange, Verdict};

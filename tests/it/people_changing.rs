@@ -1,4 +1,4 @@
-//! Verbs that act: what they write, what they refuse, and their exit status.
+//! Verbs that change objects: what they write, what they refuse, and their exit status.
 
 use super::people_server::{Outcome, PeopleServer, ServerState};
 use serde_json::{Value, json};

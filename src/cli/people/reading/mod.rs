@@ -1,4 +1,4 @@
-//! Verbs that look: a request to the aggregated API, its views, and their text.
+//! Verbs that read: a request to the aggregated API, its views, and their text.
 //!
 //! Invariant: the text comes from `people::views` alone; JSON is what the server answers, so that both say the same.
 

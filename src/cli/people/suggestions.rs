@@ -1,11 +1,12 @@
-//! What is said of a wrong command line beside what its grammar says.
+//! Suggestions added to clap's errors about a wrong command line.
 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Adds to the error about a name that a list does not take, how one object is shown. `list` is the verb, `line` the command line.
-pub(crate) fn with_advice(
+/// Adds to the error about an object name after `list`, which takes none, the command that shows that object. `list` is the verb,
+/// `line` the command line. Returns other errors unchanged.
+pub(crate) fn with_suggestion(
     mut error: clap::Error,
     list: Option<&clap::Command>,
     line: &[OsString],
@@ -17,7 +18,7 @@ pub(crate) fn with_advice(
     let Some(list) = list.filter(|_| !argument.starts_with('-')) else { return error };
     let mut words = line.iter().filter_map(|word| word.to_str()).skip_while(|word| *word != list.get_name());
     let Some(kind) = words.find_map(|word| list.find_subcommand(word)) else { return error };
-    let advice = match kind.get_name() {
+    let suggestion = match kind.get_name() {
         "preemption" => format!("name it by a flag: list preemption --victim {argument}"),
         "finding" => {
             "a list takes no name: audit --check CODE prints findings of one check in full".to_owned()
@@ -28,6 +29,6 @@ pub(crate) fn with_advice(
         ),
         kind => format!("a list takes no name: describe {kind} {argument} shows one"),
     };
-    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![suggestion.into()]));
     error
 }

@@ -1,4 +1,5 @@
-//! Where a Workload would stand after a change, as far as the manager says it: an answer that is missing stops no verb.
+//! The position and the verdict that a Workload would have after a change, from the manager's views. A verb works without them: an
+//! answer that is missing is left out.
 
 use serde_json::Value;
 
@@ -9,19 +10,19 @@ use super::targets::Target;
 use crate::people::views::never_fits;
 use crate::visibility::views::{ChangeKind, Position, Verdict};
 
-/// Most Workloads of one command whose standing is asked for: more would wait for each other.
+/// Most Workloads of one command that are previewed: each costs two to three requests, one after the other.
 pub(super) const MOST: usize = 10;
 
-/// Where a Workload stands, and would stand.
-pub(super) struct Standing {
+/// What a change would do to a Workload.
+pub(super) struct Preview {
     now: Option<Position>,
     then: Verdict,
-    /// What may preempt it now, if it has quota.
+    /// What may preempt the Workload before the change; empty if it has no quota.
     preemptible_by: Vec<String>,
 }
 
-impl Standing {
-    /// Asks for the standing after a change: `queue=NAME`, `priority=NUMBER`.
+impl Preview {
+    /// Reads the position before, and the verdict after a change: `queue=NAME`, `priority=NUMBER`. Returns `None` if a request fails.
     pub(super) async fn after(session: &Session, target: &Target, change: &str) -> Option<Self> {
         let view = format!(
             "{VIEWS}/namespaces/{}/workloadviews/{}",
@@ -42,8 +43,7 @@ impl Standing {
         Some(Self { now, then, preemptible_by })
     }
 
-    /// Returns what preemptions the change makes possible or impossible: of others by a pending Workload, of one that has quota by
-    /// others.
+    /// Returns the preemptions that the change makes possible or impossible: by this Workload if it is pending, of it if it has quota.
     pub(super) fn preemptions(&self) -> Vec<String> {
         let mut options = self.then.options.iter();
         let would = options.find(|option| option.kind == ChangeKind::Preempt && option.possible);
@@ -66,13 +66,13 @@ impl Standing {
         Some(format!("position {} of {} -> {}{of}", now.cluster_queue, now.of, then.cluster_queue))
     }
 
-    /// Returns a warning if it could never be admitted.
+    /// Returns a warning if the Workload could never be admitted after the change.
     pub(super) fn warning(&self) -> Option<String> {
         never_fits(&self.then).map(|text| format!("warning: it could never be admitted: {text}"))
     }
 }
 
-/// Quotes a text for a change.
+/// Returns the query parameter of a change, `name=value`, percent-encoded.
 pub(super) fn change(name: &str, value: &Value) -> String {
     match value {
         Value::String(text) => format!("{name}={}", encoded(text)),
@@ -96,9 +96,9 @@ mod tests {
         };
         let admission = AdmissionView { preemptible_by: sentences(300), ..AdmissionView::default() };
         let then = Verdict { admission: Some(admission), ..Verdict::default() };
-        let standing = Standing { now: None, then, preemptible_by: sentences(100) };
+        let preview = Preview { now: None, then, preemptible_by: sentences(100) };
         assert_eq!(
-            standing.preemptions(),
+            preview.preemptions(),
             [
                 "may no longer preempt it: a workload of ClusterQueue a with a priority above 100",
                 "may now preempt it: a workload of ClusterQueue a with a priority above 300",
@@ -111,7 +111,7 @@ mod tests {
         {
             let then =
                 Verdict { options: vec![serde_json::from_value(option).unwrap()], ..Verdict::default() };
-            assert_eq!(Standing { now: None, then, preemptible_by: Vec::new() }.preemptions(), expected);
+            assert_eq!(Preview { now: None, then, preemptible_by: Vec::new() }.preemptions(), expected);
         }
     }
 }
