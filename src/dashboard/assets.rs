@@ -1,6 +1,6 @@
 //! Files that pages load: the style sheet, the script and the icon. They are part of the program.
 //!
-//! Invariant: an address holds the hash of the files' contents, so that it is cached for as long as a browser likes.
+//! Invariant: an address holds the hash of the files' contents, so a browser may cache the file without a limit.
 
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
@@ -9,11 +9,11 @@ use std::sync::LazyLock;
 /// A file that pages load.
 #[derive(Clone, Copy, Debug)]
 pub struct Asset {
-    /// Its name.
+    /// File name, the last segment of the address.
     pub name: &'static str,
-    /// Its media type.
+    /// Media type of the response.
     pub content_type: &'static str,
-    /// Its contents.
+    /// Contents, as in the program.
     pub contents: &'static str,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn path(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The first error of the stream is said at once: the page does not wait until it has heard nothing for long.
+    /// The page shows the first error of the stream at once, without waiting for a longer silence.
     #[test]
     fn the_script_says_that_it_reconnects_on_the_first_error() {
         let script = include_str!("assets/live.js");
@@ -71,7 +71,7 @@ mod tests {
         let (_, shown) = script.split_once("const show = (isStale, isLost) => {").unwrap();
         let (shown, _) = shown.split_once("};").unwrap();
         assert!(shown.contains("isLost ? \"Reconnecting\" : \"Live\""), "{shown}");
-        // What is heard ends it.
+        // The next message ends it.
         let (_, heard) = script.split_once("const hear = () => {").unwrap();
         assert!(heard.split_once("};").unwrap().0.contains("show(false, false);"));
     }

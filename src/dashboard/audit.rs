@@ -1,6 +1,6 @@
-//! The page of findings: what cannot work or does not do what was meant, with its correction.
+//! The page of findings: settings that cannot work or do not do what was meant, each with its correction.
 //!
-//! Invariant: it has at most 200 findings; counts are those of all that the viewer may see.
+//! Invariant: it has at most 200 findings; the counts include all findings that the viewer may see.
 
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
@@ -42,16 +42,16 @@ pub struct AuditPage {
     pub items: Vec<Finding>,
     /// Number of findings that were asked for.
     pub total: u64,
-    /// When the objects were looked at.
+    /// When the audit read the objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked_at: Option<Timestamp>,
-    /// Number of ClusterQueues that were looked at, if the viewer sees the cluster.
+    /// Number of ClusterQueues that the audit read, if the viewer sees the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_queue_count: Option<u64>,
-    /// Number of workloads that were looked at, if the viewer sees the cluster.
+    /// Number of workloads that the audit read, if the viewer sees the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload_count: Option<u64>,
-    /// Where all this comes from.
+    /// Replica, time and state that the page was made from.
     pub source: Source,
     /// Whether a part is missing or may differ from the leader's.
     #[serde(default)]
@@ -59,18 +59,18 @@ pub struct AuditPage {
 }
 
 impl AuditQuery {
-    /// Returns the form of the findings that are meant: with a namespace those that hit it.
+    /// Returns the form of the audit to read: that of the namespace, if the query names one, else that of the viewer.
     pub fn form(&self, access: &Access) -> Form {
         Form::of(access, Some(self.namespace.as_str()).filter(|namespace| !namespace.is_empty()))
     }
 
-    /// Returns whether a finding was asked for.
+    /// Returns whether a finding has the severity and check of the query.
     pub(super) fn selects(&self, finding: &Finding) -> bool {
         (self.severity.is_empty() || finding.severity.as_str() == self.severity)
             && (self.check.is_empty() || finding.check.as_str() == self.check)
     }
 
-    /// Returns what cannot be asked for: a severity or check that does not exist.
+    /// Returns an error text if the query names a severity or a check that does not exist.
     pub(super) fn unknown(&self) -> Option<String> {
         let severities = [Severity::Error, Severity::Warning, Severity::Note];
         if !self.severity.is_empty() && severities.iter().all(|known| known.as_str() != self.severity) {
@@ -92,7 +92,7 @@ struct AuditTemplate<'a> {
     check: &'a str,
     all: String,
     findings: Vec<FindingRow>,
-    /// How many there are, if not all are shown.
+    /// Number of findings that were asked for, if not all are shown; else empty.
     total: String,
     csv: String,
 }
@@ -115,9 +115,9 @@ pub(super) struct FindingRow {
     /// Page about the object; empty for none.
     pub(super) object_href: String,
     pub(super) consequence: String,
-    /// What corrects it as a command; empty for none.
+    /// Command that corrects it; empty for none.
     pub(super) command: String,
-    /// What corrects it as a sentence; empty for none.
+    /// Correction as a sentence; empty for none.
     pub(super) advice: String,
 }
 
@@ -179,7 +179,7 @@ fn href(links: &Links, query: &AuditQuery) -> String {
     links.with_query("/audit", &pairs)
 }
 
-/// Returns an address with the form of the answer.
+/// Returns an address with the form of the answer, `json` or `csv`.
 pub(super) fn with_form(address: &str, form: &str) -> String {
     let start = if address.contains('?') { '&' } else { '?' };
     format!("{address}{start}o={form}")

@@ -1,4 +1,4 @@
-//! The bar of a quota: what is used of the nominal quota on the left of a line, what is borrowed beyond it on the right.
+//! The bar of a quota: usage of the nominal quota on the left of a line, borrowed quota on the right.
 //!
 //! Invariants: the line is at the same place in all bars; widths are percent of the whole bar and never leave their zone; the
 //! label has all numbers that the bar shows.
@@ -18,11 +18,11 @@ pub(super) struct Bar {
     pub(super) label: String,
     /// Whether there is no nominal quota at all.
     pub(super) no_nominal: bool,
-    /// Width of what is used of the nominal quota.
+    /// Width of the used part of the nominal quota.
     pub(super) used: f64,
-    /// Start and width of what is lent.
+    /// Start and width of the part of the nominal quota that is lent.
     pub(super) lent: (f64, f64),
-    /// Whether there is a right zone: there is a cohort to borrow from.
+    /// Whether the bar has a right zone, because there is a cohort to borrow from.
     pub(super) can_borrow: bool,
     /// Width of what is borrowed.
     pub(super) borrowed: f64,
@@ -32,7 +32,7 @@ pub(super) struct Bar {
     pub(super) above_limit: bool,
 }
 
-/// Returns the part of a whole, between 0 and 1; 1 of nothing.
+/// Returns `amount / whole`, between 0 and 1; 1 if the whole is 0.
 fn part(amount: f64, whole: f64) -> f64 {
     if amount <= 0.0 {
         0.0
@@ -44,12 +44,12 @@ fn part(amount: f64, whole: f64) -> f64 {
 }
 
 fn number(amount: &AmountView) -> f64 {
-    // What has no exact number is shown as very much.
+    // An amount without an exact number fills its zone.
     text::value(amount).unwrap_or(f64::MAX)
 }
 
 impl Bar {
-    /// Returns the bar of a quota, whose node is named for the label: `ClusterQueue nlp`.
+    /// Returns the bar of a quota. `node` is the name in the label, as in `ClusterQueue nlp`.
     pub(super) fn of(quota: &QuotaView, node: &str) -> Self {
         let (nominal, used, borrowed) =
             (number(&quota.nominal), number(&quota.used), number(&quota.borrowed));
@@ -72,7 +72,7 @@ impl Bar {
         }
     }
 
-    /// Id of the shape of what is below: the zones, and the line between them.
+    /// Id of the background shape: the zones, and the line between them.
     pub(super) const fn base(&self) -> &'static str {
         match (self.no_nominal, self.can_borrow) {
             (false, true) => "q-both",
@@ -82,22 +82,22 @@ impl Bar {
         }
     }
 
-    /// Start of what is lent, as written.
+    /// Start of the lent part in percent, as text.
     pub(super) fn lent_start(&self) -> String {
         percent(self.lent.0)
     }
 
-    /// Width of what is lent, as written.
+    /// Width of the lent part in percent, as text.
     pub(super) fn lent_width(&self) -> String {
         percent(self.lent.1)
     }
 
-    /// Width of what is used, as written.
+    /// Width of the used part in percent, as text.
     pub(super) fn used_width(&self) -> String {
         percent(self.used)
     }
 
-    /// Width of what is borrowed, as written.
+    /// Width of the borrowed part in percent, as text.
     pub(super) fn borrowed_width(&self) -> String {
         percent(self.borrowed)
     }

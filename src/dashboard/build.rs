@@ -1,7 +1,7 @@
 //! The values of pages from the published state.
 //!
-//! Invariants: everything is read through `visibility`, with the viewer's access; a page costs what it shows and one pass over the
-//! queues, never over the workloads; a search passes over a bounded number of rows and says how to go on.
+//! Invariants: everything is read through `visibility`, with the viewer's access; the cost of a page is its rows and one pass
+//! over the queues, never over the workloads; a search reads a bounded number of rows and returns the address of the next page.
 
 mod pending;
 mod search;
@@ -74,15 +74,15 @@ fn sum_reasons<'a>(counts: impl Iterator<Item = &'a ReasonCount>) -> Vec<ReasonC
     rows
 }
 
-/// Returns the LocalQueues whose ClusterQueues exist. What waits in the others is counted by `without_queue`, too.
+/// Returns the LocalQueues whose ClusterQueues exist. `without_queue` counts the workloads of the other LocalQueues already.
 fn queues_that_exist<'a>(snapshot: &Snapshot, queues: &'a [LocalQueueView]) -> Vec<&'a LocalQueueView> {
     let exists =
         |queue: &&LocalQueueView| snapshot.queues.cluster_queues.contains_key(queue.cluster_queue.as_str());
     queues.iter().filter(exists).collect()
 }
 
-/// Returns how many pending workloads time does not admit: those that the state of an object keeps out, by their reasons, and those that
-/// can never be admitted or are behind one of these, in the queues that are meant.
+/// Returns the number of pending workloads that only a change can admit, in the queues that `is_meant` selects: workloads that
+/// the state of an object keeps out, and workloads that can never be admitted or are queued behind such a workload.
 fn sum_needing_change(
     (snapshot, access): (&Snapshot, &Access),
     reasons: &[ReasonCount],
@@ -95,7 +95,7 @@ fn sum_needing_change(
     kept_out.chain(stuck.map(|(_, (_, count))| number(*count))).sum()
 }
 
-/// Returns the most rows of a list, for the limit of its address.
+/// Returns the row limit of a list: `limit` of its address, or the default if that is 0.
 fn rows(limit: u64) -> usize {
     usize::try_from(if limit == 0 { DEFAULT_ROWS } else { limit }).unwrap_or(usize::MAX)
 }
@@ -161,7 +161,7 @@ pub fn overview(
     })
 }
 
-/// Returns since when the oldest pending workload of each reason waits.
+/// Returns when the longest pending workload of each reason became pending.
 fn oldest(snapshot: &Snapshot) -> BTreeMap<String, Timestamp> {
     let reasons = snapshot.workloads.pending_by_reason();
     reasons.map(|summary| (summary.reason.as_str().to_owned(), summary.oldest)).collect()
@@ -222,7 +222,7 @@ pub fn flavor_page(
     Ok(FlavorPage { query: query.clone(), items, map, cluster_queues, source, partial: report.is_cut })
 }
 
-/// Returns a cohort and those below it. Ends also where parents form a cycle.
+/// Returns a cohort and all cohorts below it. Terminates also if parents form a cycle.
 fn subtree(cohorts: &[CohortView], root: &str) -> BTreeSet<String> {
     let (mut below, mut open) = (BTreeSet::new(), vec![root.to_owned()]);
     while let Some(name) = open.pop() {
@@ -271,7 +271,7 @@ pub fn cohorts_above(snapshot: &Snapshot, access: &Access, queue: &str) -> Vec<S
     names
 }
 
-/// Returns the cohorts of a ClusterQueue up to the root. Ends also where parents form a cycle.
+/// Returns the cohorts of a ClusterQueue up to the root. Terminates also if parents form a cycle.
 fn above(snapshot: &Snapshot, access: &Access, queue: &ClusterQueueView) -> Vec<CohortView> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     let mut next = queue.cohort.clone();
@@ -283,8 +283,8 @@ fn above(snapshot: &Snapshot, access: &Access, queue: &ClusterQueueView) -> Vec<
     found
 }
 
-/// Returns the nodes from a ClusterQueue to its root for the flavor-resource that is used most. The one that can provide least binds;
-/// of several, the first.
+/// Returns the nodes from a ClusterQueue to its root for the flavor-resource with the highest usage. The node that can provide
+/// least is the binding one; of several, the first.
 fn path(snapshot: &Snapshot, access: &Access, queue: &ClusterQueueView) -> Vec<PathNode> {
     let use_and_borrowed = |quota: &&QuotaView| {
         let value = |amount: &AmountView| super::text::value(amount).unwrap_or(0.0);
@@ -313,13 +313,14 @@ fn path(snapshot: &Snapshot, access: &Access, queue: &ClusterQueueView) -> Vec<P
     nodes
 }
 
-/// Returns the first of the least amounts, from a ClusterQueue to its root: where several provide as little, the one that `why` names.
+/// Returns the index of the first of the least amounts, from a ClusterQueue to its root. `why` names the same node if several
+/// provide equally little.
 fn binding(amounts: &[f64]) -> Option<usize> {
     let least = amounts.iter().copied().min_by(f64::total_cmp)?;
     amounts.iter().position(|amount| amount.total_cmp(&least).is_eq())
 }
 
-/// Makes a selector of fields with their values. An empty value selects nothing by that field.
+/// Makes a selector of fields with their values. An empty value adds no condition.
 fn selector(fields: &[(&str, &str)]) -> Result<WorkloadSelector, ModelError> {
     let mut parts = Vec::new();
     for (field, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
@@ -331,7 +332,7 @@ fn selector(fields: &[(&str, &str)]) -> Result<WorkloadSelector, ModelError> {
     WorkloadSelector::parse(&parts.join(",")).map_err(ModelError::Invalid)
 }
 
-/// Returns the ClusterQueues and namespaces to choose from, as far as the viewer sees all of them.
+/// Returns the ClusterQueues and namespaces to choose from; none if the viewer does not see all of them.
 fn choices(snapshot: &Snapshot, access: &Access) -> (Vec<String>, Vec<String>) {
     if !access.cluster {
         return (Vec::new(), Vec::new());
@@ -379,15 +380,15 @@ pub fn namespace_page(
     })
 }
 
-/// Returns what the page about a job says in place of its Workload.
+/// Returns the text of a job's page if the job has no Workload.
 pub fn without_workload((namespace, kind, name): (&str, &str, &str), why: &NoWorkload) -> String {
     format!("{kind}/{name} in namespace {namespace} has no Workload: {}.", why.message)
 }
 
-/// Returns the name of the Workload of a job. Of several, as of an elastic job, the one that was created last.
+/// Returns the name of the Workload of a job; of several, as for an elastic job, the newest.
 ///
 /// # Errors
-/// The lists are not complete, or there is none that the viewer may see.
+/// The lists are not complete, or the job has no Workload that the viewer may see.
 pub fn workload_of_job(
     snapshot: &Snapshot,
     access: &Access,
@@ -404,7 +405,8 @@ pub fn workload_of_job(
     newest.map(|view| view.metadata.name).ok_or(ModelError::NotFound)
 }
 
-/// Returns what became of the victims of preemptions, by UID. Of those that are gone, or that the viewer may not see, there is nothing.
+/// Returns the present state of the victims of preemptions, by UID. Victims that no longer exist, or that the viewer may not
+/// see, have no entry.
 pub fn victims_now(
     snapshot: &Snapshot,
     access: &Access,

@@ -1,6 +1,6 @@
 //! Charts of the last 24 hours: lines of the history as SVG.
 //!
-//! Invariants: a chart says what it shows in words, too; its scale begins at 0 and ends at a round number; without a line there is no
+//! Invariants: a chart has a text alternative; its scale begins at 0 and ends at a round number; without a line there is no
 //! chart.
 
 use super::text;
@@ -15,7 +15,7 @@ const WIDE: (f64, f64) = (480.0, 96.0);
 /// Space above the greatest value and below 0.
 const MARGIN: (f64, f64) = (6.0, 2.0);
 const MINUTE: f64 = 60_000.0;
-/// Units of a wait: the longest wait that is told in it, its length in seconds, and its name.
+/// Units of a wait: the longest wait in seconds that is shown in it, its length in seconds, and its name.
 const WAIT_UNITS: [(f64, f64, &str); 3] =
     [(120.0, 1.0, "seconds"), (7_200.0, 60.0, "minutes"), (f64::INFINITY, 3_600.0, "hours")];
 
@@ -23,18 +23,18 @@ const WAIT_UNITS: [(f64, f64, &str); 3] =
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Chart {
     pub(super) heading: String,
-    /// What it shows, in words.
+    /// Text alternative for readers who do not see the chart.
     pub(super) label: String,
     pub(super) class: &'static str,
     pub(super) width: String,
     pub(super) height: String,
-    /// Places of the lines at the ticks.
+    /// Vertical positions of the lines at the ticks.
     pub(super) grid: Vec<String>,
     pub(super) areas: Vec<Drawn>,
     pub(super) lines: Vec<Drawn>,
-    /// Lines over the whole width: class and place.
+    /// Horizontal lines over the whole width.
     pub(super) levels: Vec<Drawn>,
-    /// The scale, from the top.
+    /// Labels of the scale, from the top.
     pub(super) ticks: Vec<String>,
     /// Times, from the left.
     pub(super) axis: Vec<String>,
@@ -45,7 +45,7 @@ pub(super) struct Chart {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Drawn {
     pub(super) class: &'static str,
-    /// Points, or the place of a level.
+    /// Points, or the vertical position of a level.
     pub(super) points: String,
 }
 
@@ -69,14 +69,14 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Where values are in a chart.
+/// Maps values to positions in a chart.
 struct Scale {
     size: (f64, f64),
     top: f64,
 }
 
 impl Scale {
-    /// Returns the scale up to the least round number that is not below a value.
+    /// Returns the scale that ends at the least round number not below `greatest`.
     fn up_to(greatest: f64, size: (f64, f64)) -> Self {
         let mut top = 1.0;
         if greatest.is_finite() && greatest > 0.0 {
@@ -169,7 +169,7 @@ fn last(values: &[f64]) -> f64 {
     values.last().copied().unwrap_or_default()
 }
 
-/// Returns for which time the charts are: `24 h`, or since when it is recorded.
+/// Returns the period of the charts: `24 h`, or the start of the recording if that is later.
 pub(super) fn period(recorded: &Recorded) -> String {
     match recorded.from {
         Some(from) if !recorded.complete => format!("recorded since {}", from.strftime("%H:%M")),
@@ -182,7 +182,7 @@ pub(super) fn admissions(report: &LineReport) -> Option<Chart> {
     let line = report.lines.iter().find(|line| line.measure == "admissions")?;
     let values = Values::of(line)?;
     let minutes = f64::from(u32::try_from(values.step).unwrap_or(u32::MAX)) / MINUTE;
-    // The last point may be of a shorter time: it says nothing about a rate.
+    // The last point may cover less time, which would give a wrong rate.
     let whole = values.all.split_last().map_or(values.all, |(_, earlier)| earlier);
     let rates: Vec<f64> = whole.iter().map(|value| value / minutes).collect();
     let most = greatest(&rates);

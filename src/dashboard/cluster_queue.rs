@@ -1,4 +1,4 @@
-//! The page of a ClusterQueue: quota by flavor-resource, the way to the root with the node that binds, who is next.
+//! The page of a ClusterQueue: quota by flavor-resource, the path to the root with the binding node, and the next workloads.
 
 use super::chart::{self, Chart};
 use super::data::{ClusterQueuePage, PathNode};
@@ -11,10 +11,10 @@ use super::text;
 use crate::visibility::views::QuotaView;
 use askama::Template;
 
-/// The ClusterQueue that is asked for.
+/// Address of the page of a ClusterQueue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterQueueQuery {
-    /// Its name.
+    /// Name of the ClusterQueue.
     pub name: String,
 }
 
@@ -43,7 +43,7 @@ struct Facts {
     pending: String,
     pending_parts: String,
     pending_href: String,
-    /// List of the workloads with quota.
+    /// Address of the list of workloads with quota.
     reserving_href: String,
     reserving: String,
     admitted: String,
@@ -153,7 +153,7 @@ fn render(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> 
     .render()
 }
 
-/// Returns the quota that the charts are about: that of the path, or the first one.
+/// Returns the quota that the charts show: that of the path, or the first one.
 fn shown_quota(data: &ClusterQueuePage) -> Option<&QuotaView> {
     let of_path = data.path.first().map(|node| (&node.quota.flavor, &node.quota.resource));
     let quotas = &data.cluster_queue.quota;

@@ -1,4 +1,4 @@
-//! What pages show, as values: made of the objects of `visibility.sluice.dev`. The JSON of a page is its value.
+//! Values of pages, made of the objects of `visibility.sluice.dev`. The JSON form of a page is its value.
 //!
 //! Invariants: a value is built for one viewer, and holds only what that viewer may see; each number of a page is in its value.
 
@@ -10,12 +10,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is asked for on the start page, or on the page of a cohort.
+/// Parameters of the start page, or of the page of a cohort.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverviewQuery {
     /// The cohort whose subtree is meant; empty for the whole tree.
     pub cohort: String,
-    /// The flavor-resource `FLAVOR:RESOURCE` of the tree; empty for the one that is used most.
+    /// The flavor-resource `FLAVOR:RESOURCE` of the tree; empty for the one with the highest usage.
     pub fr: String,
 }
 
@@ -31,13 +31,13 @@ pub struct Overview {
     pub fr: String,
     /// Number of pending workloads.
     pub pending: u64,
-    /// Number of those that wait for a change, not for time.
+    /// Number of pending workloads that only a change can admit.
     pub needs_change: u64,
     /// Number of workloads that are not admitted, by reason; the most frequent first.
     pub reasons: Vec<ReasonCount>,
     /// Number of admitted workloads.
     pub admitted: u64,
-    /// Numbers of what is below.
+    /// Numbers of objects below the cohort.
     #[serde(flatten)]
     pub numbers: OverviewNumbers,
     /// Cohorts.
@@ -56,7 +56,7 @@ pub struct Overview {
     /// Lines of the last 24 hours, of the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trend: Option<LineReport>,
-    /// Where all this comes from.
+    /// Replica, time and state that the page was made from.
     pub source: Source,
     /// Whether a part is missing or may differ from the leader's.
     #[serde(default)]
@@ -73,7 +73,7 @@ pub struct OverviewNumbers {
     pub cohort_count: u64,
     /// Number of heads that fit and are not admitted.
     pub waiting_heads: u64,
-    /// Since when the oldest pending workload of each reason waits; only of the whole tree.
+    /// When the longest pending workload of each reason became pending; only for the whole tree.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub oldest: BTreeMap<String, Timestamp>,
 }
@@ -84,11 +84,11 @@ pub struct OverviewNumbers {
 pub struct ClusterQueuePage {
     /// The ClusterQueue.
     pub cluster_queue: ClusterQueueView,
-    /// The nodes from the ClusterQueue to the root, for the flavor-resource that is used most.
+    /// The nodes from the ClusterQueue to the root, for the flavor-resource with the highest usage.
     pub path: Vec<PathNode>,
     /// The first pending workloads.
     pub next: Vec<WorkloadView>,
-    /// Its LocalQueues.
+    /// LocalQueues that point to the ClusterQueue.
     pub local_queues: Vec<LocalQueueView>,
     /// The reserving workloads that use most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -96,28 +96,28 @@ pub struct ClusterQueuePage {
     /// Lines of the last 24 hours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trend: Option<LineReport>,
-    /// Where all this comes from.
+    /// Replica, time and state that the page was made from.
     pub source: Source,
     /// Whether a part is missing or may differ from the leader's.
     #[serde(default)]
     pub partial: bool,
 }
 
-/// A node on the way from a ClusterQueue to its root.
+/// A node on the path from a ClusterQueue to its root.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PathNode {
     /// `ClusterQueue` or `Cohort`.
     pub kind: String,
-    /// Its name.
+    /// Name of the ClusterQueue or cohort.
     pub name: String,
-    /// Its quota of the flavor-resource that the path is about.
+    /// Quota of the node for the flavor-resource of the path.
     pub quota: QuotaView,
     /// Whether it is the node that limits the ClusterQueue.
     pub binds: bool,
 }
 
-/// What is asked for on a page of pending workloads.
+/// Parameters of a page of pending workloads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PendingQuery {
@@ -150,30 +150,30 @@ pub struct PendingQuery {
 pub struct PendingPage {
     /// What was asked for.
     pub query: PendingQuery,
-    /// How to go on.
+    /// Continue token, and number of the remaining rows.
     pub metadata: ListMetadata,
     /// The rows.
     pub items: Vec<WorkloadView>,
     /// Number of pending workloads of the queue and namespace, whatever their reason; absent if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// Number of those that wait for time alone.
+    /// Number of pending workloads that time alone can admit.
     pub waiting: u64,
-    /// Number of those that wait for a change.
+    /// Number of pending workloads that only a change can admit.
     pub needs_change: u64,
-    /// Their number by reason.
+    /// Number of pending workloads by reason, the most frequent first.
     pub reasons: Vec<ReasonCount>,
     /// Names of ClusterQueues to choose from.
     pub cluster_queues: Vec<String>,
     /// Names of namespaces to choose from.
     pub namespaces: Vec<String>,
-    /// Number of ClusterQueues in which they wait, if the viewer sees all.
+    /// Number of ClusterQueues with such workloads, if the viewer sees all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_count: Option<u64>,
-    /// How many of the workloads were searched, if not all.
+    /// Number of workloads that were searched, if not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub searched: Option<u64>,
-    /// Where all this comes from.
+    /// Replica, time and state that the page was made from.
     pub source: Source,
     /// Whether a part is missing or may differ from the leader's.
     #[serde(default)]
@@ -188,15 +188,15 @@ pub struct NamespacePage {
     pub namespace: String,
     /// Number of its pending workloads.
     pub pending: u64,
-    /// Number of those that wait for a change.
+    /// Number of pending workloads that only a change can admit.
     pub needs_change: u64,
     /// Number of its admitted workloads.
     pub admitted: u64,
-    /// Its LocalQueues.
+    /// LocalQueues of the namespace.
     pub local_queues: Vec<LocalQueueView>,
-    /// Its first pending workloads.
+    /// The first pending workloads of the namespace.
     pub workloads: Vec<WorkloadView>,
-    /// Where all this comes from.
+    /// Replica, time and state that the page was made from.
     pub source: Source,
     /// Whether a part is missing or may differ from the leader's.
     #[serde(default)]

@@ -1,6 +1,6 @@
-//! Text of others on a page: markup stays text, and characters that are not seen are written as their number.
+//! Escaping of inserted text: markup stays text, and invisible characters are written as their code point.
 //!
-//! Invariant: what comes out holds no `<`, `>`, `&`, quote, control character or character that changes the direction of text.
+//! Invariant: the result holds no `<`, `>`, `&`, quote, control character or character that changes the direction of text.
 
 use askama::filters::Escaper;
 use std::fmt::{self, Write};
@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PageText;
 
-/// Whether a character is invisible and changes how those around it are shown.
+/// Whether a character is invisible and changes how its neighbours are shown.
 const fn is_hidden(c: char) -> bool {
     matches!(
         c,

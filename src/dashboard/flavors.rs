@@ -1,6 +1,6 @@
-//! Pages of flavors: what nodes have, what quotas promise and workloads are charged, what is free where, and the largest gang that fits.
+//! Pages of flavors: capacity of nodes, quota, usage, free capacity by domain, and the largest gang that fits.
 //!
-//! Invariant: the page of a flavor shows one map and one table of gangs; that of all flavors one row for each.
+//! Invariant: the page of a flavor shows one map and one table of gangs; the page of all flavors shows one row for each.
 
 use super::frame::{Frame, Request, Section};
 use super::heat::{DrawnBlock, HeatMap};
@@ -11,15 +11,15 @@ use crate::visibility::views::{AmountView, FlavorResourceView, FlavorView, Level
 use askama::Template;
 use serde::{Deserialize, Serialize};
 
-/// What is asked for on a page of flavors.
+/// Parameters of a page of flavors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FlavorQuery {
     /// Name of the flavor; empty for all.
     pub flavor: String,
-    /// What one pod of a gang asks for: `RESOURCE=QUANTITY,...`; empty for all of the scarcest resource of the largest node.
+    /// Requests of one pod of a gang: `RESOURCE=QUANTITY,...`; empty for all of the scarcest resource of the largest node.
     pub pod: String,
-    /// Name of the ClusterQueue whose quota bounds a gang; empty for the nodes alone.
+    /// Name of the ClusterQueue whose quota bounds a gang; empty to count the nodes alone.
     #[serde(rename = "cq")]
     pub cluster_queue: String,
 }
@@ -30,14 +30,14 @@ pub struct FlavorQuery {
 pub struct FlavorPage {
     /// What was asked for.
     pub query: FlavorQuery,
-    /// The flavors; one, if it was asked for by its name. Their domains are in `map`.
+    /// The flavors; only the named one if the query has a name. Their domains are in `map`.
     pub items: Vec<FlavorView>,
-    /// What is free in the domains of the flavor that was asked for.
+    /// Free capacity in the domains of the named flavor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map: Option<HeatMap>,
     /// Names of ClusterQueues to choose from.
     pub cluster_queues: Vec<String>,
-    /// Where all this comes from.
+    /// Replica, time and state that the page was made from.
     pub source: Source,
     /// Whether a part is missing or may differ from the leader's.
     #[serde(default)]
@@ -65,7 +65,7 @@ struct FlavorRow {
     href: String,
     resource: String,
     nodes: String,
-    /// Those of them that are schedulable.
+    /// Number of nodes that are schedulable.
     schedulable_nodes: String,
     no_nodes: bool,
     schedulable: String,

@@ -1,4 +1,4 @@
-//! What all pages have around their content: navigation, who looks, how fresh the data is, where it comes from.
+//! Parts that all pages have around their content: navigation, viewer, freshness and origin of the data.
 
 use super::assets;
 use super::links::{Links, in_form};
@@ -21,19 +21,19 @@ pub enum Scope {
 /// How fresh the data is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Freshness {
-    /// It is current.
+    /// The data is current.
     #[default]
     Live,
-    /// Nothing has been heard from the API server since then.
+    /// No message has arrived from the API server since then.
     SilentSince(Timestamp),
     /// No replica leads, so that nothing is admitted.
     WithoutLeader,
 }
 
-/// Who asks for which page, and when.
+/// What a page depends on beside its value: address, viewer, freshness and time.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// The start of all addresses.
+    /// Builds addresses below the path prefix.
     pub links: Links,
     /// Path and query of the page, below the path prefix.
     pub path: String,
@@ -43,7 +43,7 @@ pub struct Request {
     pub scope: Scope,
     /// How fresh the data is.
     pub freshness: Freshness,
-    /// The present.
+    /// Current time.
     pub now: Timestamp,
     /// Namespaces that the user has visited.
     pub namespaces: Vec<String>,
@@ -70,7 +70,7 @@ pub(super) struct NavigationLink {
     pub(super) current: bool,
 }
 
-/// What all pages have around their content.
+/// Parts that all pages have around their content.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) title: String,
@@ -83,7 +83,7 @@ pub(super) struct Frame {
     pub(super) navigation: Vec<NavigationLink>,
     pub(super) scope: String,
     pub(super) user: String,
-    /// The same as the header shows it.
+    /// Name of the user as the header shows it.
     pub(super) shown_user: String,
     /// Address to which signing out is posted; empty without a user.
     pub(super) logout: String,
@@ -93,7 +93,7 @@ pub(super) struct Frame {
     pub(super) origin: Option<Origin>,
 }
 
-/// Why a page may not show the present.
+/// Why the data of a page may be old.
 #[derive(Clone, Debug)]
 pub(super) struct Staleness {
     /// The mark in the header.
@@ -101,7 +101,7 @@ pub(super) struct Staleness {
     pub(super) headline: String,
     pub(super) detail: String,
     pub(super) reload: String,
-    /// Whether the data is old, so that its colours are taken back.
+    /// Whether the data is old, so that the page uses muted colours.
     pub(super) old: bool,
 }
 
@@ -116,7 +116,7 @@ pub(super) struct Origin {
     pub(super) json: String,
 }
 
-/// Returns the name of a user as people say it: `dashboard-viewer (default)` for a service account.
+/// Returns the short name of a user: `dashboard-viewer (default)` for a service account.
 fn shown_user(user: &str) -> String {
     let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
     account.map_or_else(|| user.to_owned(), |(namespace, name)| format!("{name} ({namespace})"))

@@ -1,6 +1,6 @@
-//! A map of what is free in the domains of a topology: blocks of rows of cells.
+//! A map of the free capacity in the domains of a topology: blocks of rows of cells.
 //!
-//! Invariant: it has at most 2,000 cells; of a larger topology its cells are the next wider domains.
+//! Invariant: it has at most 2,000 cells; for a larger topology its cells are the next wider domains.
 
 use super::text;
 use crate::visibility::views::{AmountView, DomainView};
@@ -12,13 +12,13 @@ const MAX_CELLS: usize = 2_000;
 /// Most cells of a row.
 const ROW_CELLS: usize = 16;
 
-/// A map of what is free.
+/// A map of free capacity.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeatMap {
     /// Whether its cells are wider domains, because there are too many of the narrowest.
     pub wider: bool,
-    /// Domains below one of the wider ones each.
+    /// Blocks: each has the cells below one wider domain.
     pub blocks: Vec<HeatBlock>,
 }
 
@@ -26,11 +26,11 @@ pub struct HeatMap {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeatBlock {
-    /// Values of its levels, joined by `/`; empty for a topology of one or two levels.
+    /// Values of the block's levels, joined by `/`; empty for a topology of one or two levels.
     pub name: String,
-    /// What is free in it.
+    /// Free capacity of the block.
     pub free: AmountView,
-    /// Its rows.
+    /// Rows of the block, one for each domain of the next level.
     pub rows: Vec<HeatRow>,
 }
 
@@ -38,11 +38,11 @@ pub struct HeatBlock {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeatRow {
-    /// Value of its level; empty for a topology of one level.
+    /// Value of the row's level; empty for a topology of one level.
     pub name: String,
-    /// What is free in it.
+    /// Free capacity of the row.
     pub free: AmountView,
-    /// Its domains.
+    /// Domains of the row, at most 16.
     pub cells: Vec<HeatCell>,
 }
 
@@ -50,17 +50,17 @@ pub struct HeatRow {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeatCell {
-    /// Value of its level.
+    /// Value of the cell's level.
     pub name: String,
-    /// What is free in it.
+    /// Free capacity of the domain.
     pub free: AmountView,
-    /// What it has.
+    /// Capacity of the domain.
     pub capacity: AmountView,
-    /// Whether it is ready and not cordoned.
+    /// Whether a node of the domain is ready and not cordoned.
     pub schedulable: bool,
 }
 
-/// A domain before it has its place.
+/// A domain before it is put into a row.
 struct Domain {
     values: Vec<String>,
     free: f64,
@@ -68,7 +68,7 @@ struct Domain {
     schedulable: bool,
 }
 
-/// Writes a sum of amounts that are whole in their unit, or have a few decimals.
+/// Returns a sum as an amount: a whole number, or with a few decimals.
 fn amount(value: f64) -> AmountView {
     let rounded = (value * 1_000.0).round() / 1_000.0;
     AmountView { value: rounded.to_string(), number: serde_json::Number::from_f64(rounded) }
@@ -107,7 +107,7 @@ fn domains(views: &[DomainView]) -> (Vec<Domain>, bool) {
 }
 
 impl HeatMap {
-    /// Returns the map of the domains of a flavor; `None` if it has none.
+    /// Returns the map of the domains of a flavor; `None` if the flavor has no domains.
     pub fn of(views: &[DomainView]) -> Option<Self> {
         let (domains, wider) = domains(views);
         let mut grouped: BTreeMap<(String, String), Vec<Domain>> = BTreeMap::new();
@@ -152,7 +152,7 @@ fn cell(domain: &Domain) -> HeatCell {
 /// A block as a page draws it.
 pub(super) struct DrawnBlock {
     pub(super) name: String,
-    /// Names of the cells, if those of all rows are the same.
+    /// Names of the cells, if all rows have the same names.
     pub(super) columns: Vec<String>,
     pub(super) width: usize,
     pub(super) free: String,
@@ -168,7 +168,7 @@ pub(super) struct DrawnRow {
 pub(super) struct DrawnCell {
     pub(super) class: &'static str,
     pub(super) shown: String,
-    /// The place, and what is free there.
+    /// Name and free capacity of the domain.
     pub(super) label: String,
 }
 

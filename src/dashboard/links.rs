@@ -1,4 +1,4 @@
-//! Addresses of pages. Names of objects enter an address encoded, and nothing else makes one.
+//! Addresses of pages. No other code makes addresses; names of objects are percent-encoded.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ pub fn encode(text: &str) -> String {
             _ => write!(encoded, "%{byte:02X}").unwrap_or_default(),
         }
     }
-    // A segment of dots alone would be taken for a step through the path.
+    // Browsers resolve a segment of dots alone as a relative path.
     if encoded.bytes().all(|byte| byte == b'.') { encoded.replace('.', "%2E") } else { encoded }
 }
 

@@ -1,12 +1,12 @@
 //! The parts of a page that are replaced while it is shown.
 //!
-//! Invariants: only parts that the page had when it was loaded are replaced, so that no row appears, goes or moves; a part is sent
-//! only if it differs from what the page has.
+//! Invariants: only parts that the page had when it was loaded are replaced, so that no row appears, disappears or moves; a
+//! part is sent only if it differs from that of the page.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// What a page shows of each of its parts: digests by the id of the part's element.
+/// Digests of the parts that a browser shows, by the id of the part's element.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fragments(BTreeMap<String, [u8; 32]>);
 
@@ -38,26 +38,26 @@ fn marked(html: &str) -> Vec<(&str, &str)> {
 }
 
 impl Fragments {
-    /// Returns the parts of a page that a browser has.
+    /// Returns the digests of the parts of a page.
     pub fn of(html: &str) -> Self {
         let digest = |text: &str| Sha256::digest(text.as_bytes()).into();
         Self(parts(html).into_iter().map(|(id, part)| (id.to_owned(), digest(part))).collect())
     }
 
-    /// Returns the same parts of a browser of which nothing else is known.
+    /// Returns the same parts with digests that match no contents, so that the next changes have all of them.
     #[must_use]
     pub fn unsent(self) -> Self {
         Self(self.0.into_keys().map(|id| (id, [0; 32])).collect())
     }
 }
 
-/// Returns the ids of the rows of a list in their order; `None` of a page that does not say how many have changed.
+/// Returns the ids of the rows of a list in their order; `None` for a page that does not show how many rows have changed.
 pub fn row_ids(html: &str) -> Option<Vec<String>> {
     let rows = || parts(html).into_iter().filter(|(_, part)| part.starts_with(ROW));
     html.contains(" id=\"changes\" ").then(|| rows().map(|(id, _)| id.to_owned()).collect())
 }
 
-/// Returns the parts that differ between what a browser has and a page, by id, and notes that the browser now has them.
+/// Returns the parts of a page that differ from those of a browser, by id, and records that the browser now has them.
 pub fn changes(known: &mut Fragments, html: &str) -> Vec<(String, String)> {
     let mut changed = Vec::new();
     for (id, part) in parts(html) {

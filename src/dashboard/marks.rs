@@ -1,4 +1,4 @@
-//! Shapes and words for states and reasons. A shape never says more than the word beside it.
+//! Shapes and words for states and reasons. A shape never carries more information than the word beside it.
 
 use super::links::Links;
 use super::text;
@@ -8,17 +8,17 @@ use crate::visibility::views::{BlockerKindView, BlockerView, Need, WorkloadState
 /// A shape before a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// It waits for capacity.
+    /// Waits for capacity.
     Waits,
-    /// It needs a change.
+    /// Needs a change.
     NeedsChange,
-    /// It runs.
+    /// Runs.
     Runs,
-    /// It is as it should be.
+    /// As intended.
     Good,
-    /// It may not be as it should be.
+    /// May not be as intended.
     Warning,
-    /// Something to know.
+    /// A note.
     Note,
 }
 
@@ -63,7 +63,7 @@ impl Tag {
     }
 }
 
-/// Returns what a workload asks for of its scarcest resource: `16 nvidia.com/gpu`.
+/// Returns the request of a workload for its scarcest resource: `16 nvidia.com/gpu`.
 pub(super) fn need(needs: &[Need]) -> String {
     needs.first().map_or_else(
         || text::NONE.to_owned(),
@@ -106,7 +106,7 @@ pub(super) fn node_href(links: &Links, node: &str) -> String {
     }
 }
 
-/// Returns the words for what came of a flavor-resource.
+/// Returns the words for the outcome of a flavor-resource.
 pub(super) const fn result(kind: BlockerKindView) -> &'static str {
     match kind {
         BlockerKindView::NeverFits => "never fits",

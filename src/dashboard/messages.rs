@@ -1,6 +1,6 @@
-//! Pages that say something instead of showing data: signing in, missing rights, unknown objects, no answer.
+//! Pages with a message instead of data: signing in, missing rights, unknown objects, no answer.
 //!
-//! Invariant: none of them says whether an object exists that the viewer may not see.
+//! Invariant: no message reveals whether an object exists that the viewer may not see.
 
 use super::frame::{Frame, Request};
 use askama::Template;
@@ -90,14 +90,14 @@ pub fn forbidden(request: &Request, missing: &MissingRight) -> askama::Result<St
     .render()
 }
 
-/// What a page says instead of data.
+/// A message instead of data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// The heading.
     pub heading: String,
     /// What happened, as a sentence.
     pub text: String,
-    /// Names that are like the one that was asked for, with their addresses.
+    /// Names similar to the requested one, with their addresses.
     pub similar: Vec<(String, String)>,
 }
 
@@ -110,7 +110,7 @@ struct MessageTemplate<'a> {
     again: String,
 }
 
-/// Renders a page that says something instead of showing data.
+/// Renders a page with a message instead of data.
 ///
 /// # Errors
 /// The template fails, which is a bug.

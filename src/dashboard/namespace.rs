@@ -1,4 +1,4 @@
-//! The page of a namespace: its LocalQueues with what they may use, and its pending workloads, without other tenants.
+//! The page of a namespace: its LocalQueues with their quota, and its pending workloads, without other tenants.
 
 use super::bar::Bar;
 use super::data::NamespacePage;
@@ -11,13 +11,13 @@ use super::text;
 use crate::visibility::views::{LocalQueueView, LocalQuotaView};
 use askama::Template;
 
-/// Most LocalQueues of a page: some 1.1 kB each.
+/// Most LocalQueues of a page; each takes some 1.1 kB.
 const MAX_QUEUES: usize = 100;
 
-/// The namespace that is asked for.
+/// Address of the page of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceQuery {
-    /// Its name.
+    /// Name of the namespace.
     pub name: String,
 }
 
@@ -102,7 +102,7 @@ fn state(queue: &LocalQueueView) -> Tag {
     }
 }
 
-/// Returns the queues by name; of too many, those with the most workloads.
+/// Returns the queues by name; of too many, the ones with the most workloads.
 fn shown(all: &[LocalQueueView]) -> Vec<&LocalQueueView> {
     let mut shown: Vec<&LocalQueueView> = all.iter().collect();
     shown.sort_by_key(|queue| std::cmp::Reverse(queue.pending.total.saturating_add(queue.admitted)));
@@ -111,7 +111,7 @@ fn shown(all: &[LocalQueueView]) -> Vec<&LocalQueueView> {
     shown
 }
 
-/// Returns a row for each flavor-resource of a queue; the first one leads with the name.
+/// Returns a row for each flavor-resource of a queue; only the first one has the name.
 fn queue_rows(queue: &LocalQueueView, links: &Links) -> Vec<QueueRow> {
     let row = |quota: Option<&LocalQuotaView>| {
         let shared = quota.and_then(|quota| quota.shared.as_ref());

@@ -20,11 +20,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most rows of the tree.
 const MAX_ROWS: usize = 500;
-/// Depth of the rows that stay in a larger tree.
+/// Depth of the rows that are kept in a larger tree.
 const KEPT_DEPTH: usize = 2;
 /// Most findings.
 const MAX_FINDINGS: usize = 3;
-/// Reason of an eviction that a preemption was.
+/// Reason of evictions by preemption.
 const PREEMPTED: &str = "Preempted";
 
 #[derive(Template)]
@@ -50,9 +50,9 @@ struct Facts {
     needs_change: String,
     admitted: String,
     in_use: String,
-    /// Lists of pending workloads, and of those with quota.
+    /// Addresses of the lists of pending workloads and of workloads with quota.
     lists: (String, String),
-    /// Numbers of errors, and of the others in words; absent without an audit.
+    /// Number of errors, its noun, and the numbers of warnings and notes in words; absent without an audit.
     findings: Option<(String, String, String)>,
     /// Number of all key facts, and whether findings are one of them.
     count: usize,
@@ -70,13 +70,13 @@ struct Rates {
 
 /// Sums of the last 24 hours, in words.
 struct Day {
-    /// `24 h`, or since when it is recorded.
+    /// `24 h`, or the start of the recording if that is later.
     period: String,
     wait: Moment,
     wait_p99: Moment,
     evictions: String,
     preempted: String,
-    /// Other evictions than preemptions, by reason.
+    /// Evictions that were no preemptions, by reason.
     others: String,
     preemptions: String,
 }
@@ -150,7 +150,7 @@ impl Page for Overview {
     }
 }
 
-/// Renders the start page, with the tree of the flavor-resource that is asked for, or of the one that is used most.
+/// Renders the start page, with the tree of the flavor-resource that is asked for, or of the one with the highest usage.
 fn render(request: &Request, data: &Overview) -> askama::Result<String> {
     let known = flavor_resources(data);
     let chosen = data.fr.split_once(':').map(|(f, r)| (f.to_owned(), r.to_owned()));
@@ -168,7 +168,7 @@ fn render(request: &Request, data: &Overview) -> askama::Result<String> {
         chart: data.trend.as_ref().and_then(chart::admissions),
         period: data.trend.as_ref().map(|trend| chart::period(&trend.recorded)).unwrap_or_default(),
     };
-    // With all the others, findings have their place below alone.
+    // If all other facts are present, findings are only shown below.
     let has_findings = rates.admissions.is_empty() || rates.day.is_none();
     let evictions = if rates.day.is_some() { 2 } else { usize::from(!rates.evictions.is_empty()) };
     let fact_count = 2 + usize::from(has_findings) + usize::from(!rates.admissions.is_empty()) + evictions;
@@ -212,7 +212,8 @@ fn findings(data: &Overview, request: &Request) -> Vec<FindingRow> {
 
 type FlavorResourceKey = (String, String);
 
-/// Returns the flavor-resources of all ClusterQueues with their sums of usage and nominal quota, and how many have them.
+/// Returns the flavor-resources of all ClusterQueues with their sums of usage and nominal quota, and the number of
+/// ClusterQueues that have them.
 fn flavor_resources(data: &Overview) -> BTreeMap<FlavorResourceKey, (f64, f64, usize)> {
     let mut known: BTreeMap<FlavorResourceKey, (f64, f64, usize)> = BTreeMap::new();
     for quota in data.cluster_queues.iter().flat_map(|queue| &queue.quota) {
@@ -224,7 +225,7 @@ fn flavor_resources(data: &Overview) -> BTreeMap<FlavorResourceKey, (f64, f64, u
     known
 }
 
-/// Returns the flavor-resource that is used most: of equal ones that of which most is borrowed, then the first by name.
+/// Returns the flavor-resource with the highest usage; of equal ones the one that is borrowed most, then the first by name.
 fn most_used(
     known: &BTreeMap<FlavorResourceKey, (f64, f64, usize)>,
     data: &Overview,
@@ -279,7 +280,7 @@ fn lede(data: &Overview) -> String {
     format!("{queues} in {cohorts}. {pending} {heads}")
 }
 
-/// Returns how much of the chosen flavor-resource is in use, if one tree has all of it.
+/// Returns the usage of the chosen flavor-resource, if one tree has all of its quota.
 fn in_use(data: &Overview, chosen: Option<&FlavorResourceKey>) -> String {
     let Some((flavor, resource)) = chosen else { return String::new() };
     let is_chosen = |quota: &&QuotaView| quota.flavor == *flavor && quota.resource == *resource;
@@ -316,7 +317,7 @@ fn tree(data: &Overview, chosen: Option<&FlavorResourceKey>, links: &Links) -> (
         tree.add_cohort(root, 0);
     }
     if data.cohort.is_empty() {
-        // Those without a cohort, and those whose cohort is not shown.
+        // ClusterQueues without a cohort, or below a cohort that is not shown.
         let shown = |name: &str| !name.is_empty() && tree.seen.contains(name);
         let alone: Vec<&ClusterQueueView> =
             data.cluster_queues.iter().filter(|queue| !shown(&queue.cohort)).collect();
@@ -339,7 +340,7 @@ struct Tree<'a> {
     queues: BTreeMap<&'a str, Vec<&'a ClusterQueueView>>,
     key: (&'a str, &'a str),
     links: &'a Links,
-    /// Cohorts that have been added: their parents may form a cycle.
+    /// Cohorts that have been added; without it a cycle of parents would not end.
     seen: BTreeSet<&'a str>,
     rows: Vec<TreeRow>,
 }
@@ -448,7 +449,7 @@ fn reasons(data: &Overview, request: &Request) -> Vec<ReasonRow> {
         } else {
             String::new()
         },
-        // Never so thin that it cannot be seen.
+        // At least as wide as can be seen.
         width: format!(
             "{}.{}",
             (row.count * 1_000 / most).max(4) / 10,

@@ -1,8 +1,8 @@
-//! What every page is: first an address, by which rights are reviewed, then a value, in the forms in which it is shown. The file
-//! of a page implements both.
+//! What every page has: an address, from which rights are reviewed, and a value with its forms (HTML, JSON, CSV). The file of a
+//! page implements both.
 //!
-//! Invariants: what a viewer must have the right to follows from the address alone; the forms of a page read its value and the
-//! request alone, so that none shows more than another.
+//! Invariants: the right that a page needs follows from its address alone; the forms of a page read only its value and the
+//! request, so that no form shows more than another.
 
 use super::frame::Request;
 use super::links::Links;
@@ -18,21 +18,21 @@ pub trait AddressedPage: Sync {
         None
     }
 
-    /// Returns what the page shows, as in `You may not see …`.
+    /// Returns the name of the page's contents, as in `You may not see …`.
     fn subject(&self) -> String;
 
-    /// Returns what there may not be, as in `There is no …`.
+    /// Returns the name of the object, as in `There is no …`.
     fn object(&self) -> String {
         self.subject()
     }
 
-    /// Whether the core computes a part of the page when it is asked for: the rate of such pages is bounded for each user.
+    /// Whether the core computes a part of the page on request. The rate of such pages is bounded for each user.
     fn asks_core(&self) -> bool {
         false
     }
 }
 
-/// Returns the value of a filter; `None` for one that selects nothing.
+/// Returns the value of a filter; `None` for an empty filter, which adds no condition.
 pub(super) fn given(filter: &str) -> Option<&str> {
     Some(filter).filter(|filter| !filter.is_empty())
 }
@@ -48,7 +48,7 @@ pub trait Page: Debug + Send + Sync {
     /// Writes the value.
     ///
     /// # Errors
-    /// The value cannot be written, which is a bug.
+    /// The value cannot be serialized, which is a bug.
     fn json(&self) -> serde_json::Result<String>;
 
     /// Writes the rows; `None` for a page that is no list.

@@ -32,19 +32,19 @@ struct PendingTemplate<'a> {
     all: String,
 }
 
-/// How to go on.
+/// Links to the first and the next page, and the numbers of rows left and searched.
 pub(super) struct Paging {
-    /// How many more there are.
+    /// Number of rows after this page, in words; empty if it is not known.
     pub(super) left: String,
     pub(super) clock: Moment,
     pub(super) first: String,
     /// Empty on the last page.
     pub(super) next: String,
-    /// How many were searched, if not all.
+    /// Number of workloads that were searched, in words; empty if all were.
     pub(super) searched: String,
 }
 
-/// What `aria-sort` says of the columns; empty for those that the rows are not in order of.
+/// Value of `aria-sort` by column; empty for columns that do not define the order.
 #[derive(Default)]
 struct Sorted {
     position: &'static str,
@@ -123,7 +123,7 @@ fn render(request: &Request, data: &PendingPage) -> askama::Result<String> {
         Some(left) if !data.items.is_empty() => format!("{} more after these", text::count(left)),
         _ => String::new(),
     };
-    // What cannot be read has been refused before.
+    // `PageAddress::parse` has refused invalid values.
     let order = ListOrder::parse(&query.sort).unwrap_or_default();
     let source_time = data.source.time.unwrap_or(request.now);
     let namespaces = if request.scope == Scope::Cluster { &data.namespaces } else { &request.namespaces };
@@ -182,7 +182,7 @@ fn href(links: &Links, query: &PendingQuery) -> String {
 pub(super) fn choices(names: &[String], chosen: &str) -> Vec<Choice> {
     let mut all = vec![Choice { value: String::new(), words: "all".to_owned(), selected: chosen.is_empty() }];
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
-    // What was asked for stays chosen, even if there is no such object.
+    // The requested name stays chosen, even if there is no such object.
     if !chosen.is_empty() && !names.contains(&chosen) {
         names.push(chosen);
     }
@@ -204,7 +204,7 @@ fn order_choice(order: ListOrder, chosen: ListOrder) -> Choice {
     Choice { value: value.to_owned(), words: words.to_owned(), selected: order == chosen }
 }
 
-/// Returns what selects workloads, in words; nothing for what is empty.
+/// Returns the filters in words; empty filters are left out.
 pub(super) fn selected(cluster_queue: &str, namespace: &str, local_queue: &str) -> Vec<String> {
     let all = [("ClusterQueue", cluster_queue), ("namespace", namespace), ("LocalQueue", local_queue)];
     all.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| format!("{name} {value}")).collect()

@@ -1,7 +1,7 @@
 //! The page of preemptions: preemptors and victims, reasons, and the latest ones.
 //!
-//! Invariants: a number in the matrix is a link to its rows; of a workload that the viewer may not see, the page has the ClusterQueue
-//! alone.
+//! Invariants: a number in the matrix is a link to its rows; for a workload that the viewer may not see, the page has only its
+//! ClusterQueue.
 
 use super::chart;
 use super::frame::{Frame, Request, Section};
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most rows by reason.
 const MAX_REASONS: usize = 20;
 
-/// What is asked for on the page of preemptions.
+/// Parameters of the page of preemptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreemptionFilter {
@@ -44,11 +44,11 @@ pub struct PreemptionFilter {
     pub limit: u64,
 }
 
-/// What became of a victim.
+/// Present state of a victim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VictimNow {
-    /// How far it is.
+    /// State of the Workload.
     pub state: WorkloadState,
     /// Its position in its ClusterQueue, if it is queued; 1 is the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +63,7 @@ pub struct VictimNow {
 pub struct PreemptionPage {
     /// What was asked for.
     pub query: PreemptionFilter,
-    /// What became of the victims, by UID; of those that are gone there is nothing.
+    /// Present state of the victims, by UID; victims that no longer exist have no entry.
     #[serde(default)]
     pub now: BTreeMap<String, VictimNow>,
     /// The preemptions with their sums.
@@ -78,7 +78,7 @@ struct PreemptionTemplate<'a> {
     query: &'a PreemptionFilter,
     lede: String,
     period: String,
-    /// What selects, in words; empty for nothing.
+    /// The filters in words; empty without one.
     selected: String,
     /// The columns of the matrix.
     victims: Vec<Side>,
@@ -91,7 +91,7 @@ struct PreemptionTemplate<'a> {
     paging: Paging,
 }
 
-/// How to go on.
+/// Links to the first and the next page, and the numbers of rows kept and left.
 struct Paging {
     kept: String,
     csv: String,
@@ -105,7 +105,7 @@ struct Paging {
 /// A ClusterQueue beside the matrix.
 struct Side {
     name: String,
-    /// Its preemptions; empty if it is not known.
+    /// Address of the ClusterQueue's preemptions; empty for unknown ClusterQueues and for the rest.
     href: String,
 }
 
@@ -118,7 +118,7 @@ struct MatrixRow {
 struct Cell {
     class: &'static str,
     count: String,
-    /// The rows that it counts; empty for none.
+    /// Address of the list of the counted preemptions; empty if the count is 0.
     href: String,
 }
 
@@ -145,9 +145,9 @@ struct Row {
     now: Now,
 }
 
-/// What became of a victim, in words.
+/// Present state of a victim, in words.
 struct Now {
-    /// Absent if the victim is gone.
+    /// Absent if the victim no longer exists.
     tag: Option<Tag>,
     /// How long it took to be admitted again.
     after: Moment,
@@ -157,7 +157,7 @@ struct Now {
 struct Preemptor {
     namespace: String,
     name: String,
-    /// Its address; empty if it may not be seen.
+    /// Address of the preemptor's page; empty if the viewer may not see the preemptor.
     href: String,
 }
 
@@ -257,7 +257,7 @@ fn render(request: &Request, data: &PreemptionPage) -> askama::Result<String> {
 /// Returns the resources that victims lost, the first ones by name.
 fn resources(report: &PreemptionReport) -> Vec<String> {
     let all: BTreeSet<&str> = report.lost.iter().map(|lost| lost.resource.as_str()).collect();
-    // Devices are what people ask for; CPU and memory come with them.
+    // Devices such as GPUs first: users ask for them, and CPU and memory come with them.
     let devices: Vec<&str> = all.iter().copied().filter(|name| name.contains('/')).collect();
     let chosen = if devices.is_empty() { all.into_iter().collect() } else { devices };
     chosen.into_iter().take(2).map(str::to_owned).collect()
@@ -302,7 +302,7 @@ fn short(resource: &str) -> String {
     }
 }
 
-/// Says which preemptions are shown, if not all.
+/// Returns the filters in words; empty if all preemptions are shown.
 fn selected(query: &PreemptionFilter) -> String {
     let (by, of) = (&query.preemptor_queue, &query.victim_queue);
     let pair = match (by.is_empty(), of.is_empty()) {
@@ -332,7 +332,7 @@ fn matrix(report: &PreemptionReport, query: &PreemptionFilter, links: &Links) ->
     };
     let side = |name: &str, address: String| match name {
         "" => Side { name: "unknown".to_owned(), href: String::new() },
-        // The rest of a large matrix is no queue.
+        // The row or column for the rest of a large matrix has no page.
         OTHERS => Side { name: "others".to_owned(), href: String::new() },
         name => Side { name: name.to_owned(), href: address },
     };
@@ -384,7 +384,7 @@ fn reason_row(sum: &PreemptionSumView, resources: &[String]) -> ReasonRow {
     }
 }
 
-/// Says what became of a victim.
+/// Returns the present state of a victim in words.
 fn now_of(victim: Option<&VictimNow>) -> Now {
     let Some(victim) = victim else { return Now { tag: None, after: Moment::default() } };
     let tag = match (victim.state, victim.position) {
@@ -441,7 +441,7 @@ fn preemptor(known: &HistoryWorkload, links: &Links) -> Preemptor {
     }
 }
 
-/// Says how many are kept, and since when.
+/// Returns how many preemptions are kept, and since when.
 fn kept(report: &PreemptionReport) -> String {
     let Some(from) = report.recorded.from else { return String::new() };
     let number = text::counted(report.total, "preemption");

@@ -1,6 +1,7 @@
-//! What an address asks for. The whole state of a page is in its address.
+//! Addresses of pages. The whole state of a page is in its address.
 //!
-//! Invariants: an address that is read and written again asks the same; what no page has is an error that names it.
+//! Invariants: an address that is parsed and written again names the same page; a parameter that no page has is an error that
+//! names it.
 
 use super::audit::AuditQuery;
 use super::cluster_queue::ClusterQueueQuery;
@@ -16,7 +17,7 @@ use crate::snapshot::JobName;
 use crate::visibility::pending_list::ListOrder;
 use crate::visibility::questions::WorkloadName;
 
-/// What an address asks for.
+/// A page as its address names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// The tree of all cohorts, or the subtree of one.
@@ -55,12 +56,12 @@ pub enum Form {
     Csv,
 }
 
-/// Why an address asks for nothing.
+/// Why an address names no page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadAddress {
     /// There is no such page.
     NoPage,
-    /// A parameter cannot be read; the text names it.
+    /// A parameter is invalid; the text names it.
     Parameter(String),
 }
 
@@ -71,7 +72,7 @@ pub const DEFAULT_ROWS: u64 = 50;
 /// Longest parameter, in bytes.
 const MAX_PARAMETER: usize = 2_048;
 
-/// Decodes a part of an address; `None` if it is no text.
+/// Decodes a part of an address; `None` if it is not UTF-8.
 pub fn decode(text: &str, plus_is_space: bool) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -93,7 +94,7 @@ pub fn decode(text: &str, plus_is_space: bool) -> Option<String> {
 /// Reads `a=b&c=d`, as browsers write forms.
 ///
 /// # Errors
-/// A parameter is no text, or too long; the text names it.
+/// A parameter is not UTF-8, or too long; the text names it.
 pub fn parameters(query: &str) -> Result<Vec<(String, String)>, String> {
     let mut all = Vec::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -110,7 +111,7 @@ impl Question {
     /// Reads path and query of an address, below the path prefix.
     ///
     /// # Errors
-    /// There is no such page, or a parameter cannot be read.
+    /// There is no such page, or a parameter is invalid.
     pub fn parse(address: &str) -> Result<(Self, Form), BadAddress> {
         let (path, query) = address.split_once('?').unwrap_or((address, ""));
         if !path.starts_with('/') {
@@ -170,7 +171,7 @@ impl Question {
         Ok((question, form))
     }
 
-    /// Returns path and query of the page, below the path prefix.
+    /// Returns path and query of the page below the path prefix.
     pub fn address(&self) -> String {
         self.page().href(&Links::default())
     }

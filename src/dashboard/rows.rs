@@ -92,7 +92,7 @@ impl QuotaRow {
 /// A link to a page above another one.
 pub(super) struct Crumb {
     pub(super) text: String,
-    /// Its address; empty for plain text.
+    /// Address of the page; empty for plain text.
     pub(super) href: String,
 }
 

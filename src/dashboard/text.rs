@@ -6,7 +6,7 @@
 use crate::visibility::views::AmountView;
 use jiff::{SignedDuration, Timestamp};
 
-/// What a cell without a value shows.
+/// Text of a cell without a value.
 pub(super) const NONE: &str = "–";
 
 /// Writes the whole digits of a number in groups of three; other text as it is.
@@ -42,7 +42,7 @@ pub(super) fn sentence(phrase: &str) -> String {
     if phrase.is_empty() { String::new() } else { format!("{}.", capitalized(phrase)) }
 }
 
-/// Returns the first of those whose use is the highest; of equally high ones, of those that borrow most.
+/// Returns the item with the highest usage; of equal ones the one that borrows most, then the first.
 pub(super) fn fullest<T>(
     all: impl IntoIterator<Item = T>,
     use_and_borrowed: impl Fn(&T) -> (f64, f64),
@@ -63,7 +63,7 @@ pub(super) fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// Says how many need a change.
+/// Returns in words how many need a change.
 pub(super) fn changes(number: u64) -> String {
     match number {
         0 => "none needs a change".to_owned(),
@@ -77,12 +77,12 @@ pub(super) fn amount(amount: &AmountView) -> String {
     if amount.value == "unlimited" { "no limit".to_owned() } else { grouped(&amount.value) }
 }
 
-/// Returns whether an amount is nothing.
+/// Returns whether an amount is 0.
 pub(super) fn is_zero(amount: &AmountView) -> bool {
     value(amount).is_some_and(|number| number.abs() < f64::EPSILON)
 }
 
-/// Returns an amount as a number; `None` for one without end, or beyond what a number holds exactly.
+/// Returns an amount as a number; `None` if it is unlimited, or too large for an exact number.
 pub(super) fn value(amount: &AmountView) -> Option<f64> {
     amount.number.as_ref()?.as_f64()
 }
@@ -92,7 +92,7 @@ pub(super) fn value(amount: &AmountView) -> Option<f64> {
 pub(super) struct Moment {
     /// RFC 3339, in UTC; empty if it is not known.
     pub(super) at: String,
-    /// How it is shown: `1 h 2 m`, or a time of the day.
+    /// Text that is shown: `1 h 2 m`, or a time of the day.
     pub(super) shown: String,
 }
 

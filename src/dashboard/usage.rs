@@ -1,7 +1,6 @@
-//! The page of usage: hours by group in a period, what of them was borrowed or lost to preemption, and waits.
+//! The page of usage: hours by group in a period, with their borrowed part and the part lost to preemption, and waits.
 //!
-//! Invariants: it has at most 200 rows, within a resource those with the most hours first; the sums are those of all rows, and CSV has
-//! all rows.
+//! Invariants: it has at most 200 rows, ordered within a resource by hours; sums and CSV include all rows.
 
 use super::frame::{Frame, Request, Section};
 use super::links::{Links, in_form};
@@ -16,14 +15,14 @@ use serde::{Deserialize, Serialize};
 
 /// Most rows of the page.
 const MAX_ROWS: usize = 200;
-/// Most times without a recorder that are named.
+/// Most periods without a recorder that are listed.
 const MAX_GAPS: usize = 3;
 /// Periods to choose from, as addresses have them; the first is the default.
 const PERIODS: [(&str, &str); 4] = [("24h", "day"), ("7d", "week"), ("30d", "month"), ("90d", "quarter")];
 /// Width of the drawing of a part, in its own units.
 const WIDTH: f64 = 100.0;
 
-/// What is asked for on the page of usage.
+/// Parameters of the page of usage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UsageFilter {
@@ -40,7 +39,7 @@ pub struct UsageFilter {
 }
 
 impl UsageFilter {
-    /// Returns the group that is asked for.
+    /// Returns the group of the query.
     ///
     /// # Errors
     /// If there is no group of the name; the text lists them.
@@ -52,7 +51,7 @@ impl UsageFilter {
         }
     }
 
-    /// Returns the start of the period, as it is asked for.
+    /// Returns the start of the period as in the address; `24h` by default.
     pub fn period(&self) -> &str {
         if self.since.is_empty() { PERIODS[0].0 } else { &self.since }
     }
@@ -74,7 +73,7 @@ struct UsageTemplate<'a> {
     frame: Frame,
     query: &'a UsageFilter,
     lede: String,
-    /// What rows are, as a heading.
+    /// Heading of the column with the group.
     group: &'static str,
     action: String,
     groups: Vec<Choice>,
@@ -82,7 +81,7 @@ struct UsageTemplate<'a> {
     resources: Vec<Choice>,
     rows: Vec<Row>,
     sums: Vec<Row>,
-    /// Says that there are more rows; empty if all are shown.
+    /// Note that there are more rows; empty if all are shown.
     more: &'static str,
     recorded: String,
     attribution: &'a str,
@@ -97,7 +96,7 @@ struct Choice {
 
 struct Row {
     name: String,
-    /// The page of the group; empty if there is none.
+    /// Address of the group's page; empty if there is none.
     href: String,
     resource: String,
     jobs: String,
@@ -109,10 +108,10 @@ struct Row {
     wait_p99: Moment,
 }
 
-/// The part that a group has of the sum, as widths of a drawing.
+/// The share of a group in the sum, as widths of a drawing.
 struct Part {
     used: String,
-    /// Without what was borrowed.
+    /// Width of the part that was not borrowed.
     within: String,
 }
 
@@ -192,7 +191,7 @@ fn render(request: &Request, data: &UsagePage) -> askama::Result<String> {
     .render()
 }
 
-/// Orders resources: devices are what people ask for; CPU and memory come with them.
+/// Sort key of resources. Devices such as GPUs first: users ask for them, and CPU and memory come with them.
 fn rank(resource: &str) -> (bool, &str) {
     (!resource.contains('/'), resource)
 }
@@ -245,7 +244,7 @@ fn resources(sums: &[&UsageView], query: &UsageFilter) -> Vec<Choice> {
     names.into_iter().map(choice).collect()
 }
 
-/// Says how much the first resource was used.
+/// Returns the sentence about the usage of the first resource.
 fn lede(report: &UsageReport, sums: &[&UsageView], query: &UsageFilter) -> String {
     if report.recorded.from.is_none() {
         return "Nothing is recorded: the manager runs with --history-ring=0, or has just started."
@@ -317,7 +316,7 @@ fn part(view: &UsageView, whole: Option<&UsageView>) -> Part {
     Part { used: width(view.used.hours), within: width(view.used.hours - view.borrowed.hours) }
 }
 
-/// Says since when it is recorded, and when nothing was.
+/// Returns since when usage is recorded, and the periods without a recorder.
 fn recorded(recorded: &Recorded) -> String {
     let Some(from) = recorded.from else { return String::new() };
     let mut longest: Vec<&Gap> = recorded.gaps.iter().collect();

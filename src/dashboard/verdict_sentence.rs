@@ -19,7 +19,7 @@ fn strong(text: impl Into<String>) -> Piece {
     Piece { text: text.into(), strong: true }
 }
 
-/// Returns the sentence: what a pending workload lacks, or what an admitted one has.
+/// Returns the sentence: what a pending workload lacks, or what an admitted workload has.
 pub(super) fn sentence(verdict: &Verdict) -> Vec<Piece> {
     let row = &verdict.workload;
     match row.state {

@@ -1,6 +1,6 @@
-//! The page of a Workload: why it is where it is, what would have to change, what happened.
+//! The page of a Workload: why it has its state, which changes would admit it, and its history.
 //!
-//! Invariant: it says only what the verdict says; a part that the verdict lacks is absent.
+//! Invariant: it shows only what the verdict contains; a part that the verdict lacks is absent.
 
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::{Links, encode};
@@ -21,7 +21,7 @@ use jiff::Timestamp;
 /// The page of a Workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadPage {
-    /// Why the Workload is where it is; this alone is the JSON of the page.
+    /// The verdict of the Workload; this alone is the JSON form of the page.
     pub answer: Answer<Verdict>,
     /// The cohorts of its ClusterQueue from the root, as far as the viewer sees them.
     pub cohorts: Vec<String>,
@@ -54,7 +54,7 @@ struct Head<'a> {
     job: String,
 }
 
-/// Why the Workload is where it is.
+/// The verdict, as the page shows it.
 struct VerdictPart<'a> {
     needs_change: bool,
     sentence: Vec<Piece>,
@@ -67,7 +67,7 @@ struct FlavorRow {
     resource: String,
     result: &'static str,
     binds: bool,
-    /// Instead of numbers.
+    /// Text in place of numbers, if there are none.
     why: String,
     requested: String,
     available: String,
@@ -136,7 +136,7 @@ impl AddressedPage for WorkloadName {
     }
 }
 
-/// The address of a job leads to the page of its Workload.
+/// The address of a job redirects to the page of its Workload.
 impl AddressedPage for JobName {
     fn href(&self, links: &Links) -> String {
         let path = [&self.namespace, &self.kind, &self.name].map(|part| encode(part));
@@ -222,7 +222,7 @@ fn crumbs(request: &Request, verdict: &Verdict, cohorts: &[String]) -> Vec<Crumb
     crumbs
 }
 
-/// Returns what the line below the name says.
+/// Returns the facts in the line below the name.
 fn facts(verdict: &Verdict) -> Vec<String> {
     let row = &verdict.workload;
     let mut facts = Vec::new();
@@ -242,7 +242,7 @@ fn facts(verdict: &Verdict) -> Vec<String> {
     facts
 }
 
-/// Returns the rows about flavors: what blocks, what would block next, what fits, what does not match.
+/// Returns the rows about flavors: blockers, later blockers, flavors that fit, flavors that do not match.
 fn flavors(verdict: &Verdict, links: &Links, links_nodes: bool) -> Vec<FlavorRow> {
     let (mismatches, blockers): (Vec<_>, Vec<_>) =
         verdict.blockers.iter().partition(|blocker| blocker.kind == BlockerKindView::Mismatch);
@@ -276,7 +276,7 @@ fn flavor_row(blocker: &BlockerView, links: &Links, links_nodes: bool) -> Flavor
 
 fn option(option: &ChangeOption) -> OptionRow {
     let kind = option.kind.label();
-    // What is on nodes is a fact, not a change.
+    // Occupants of nodes are a fact, not a possible change.
     let is_change = option.kind != ChangeKind::Topology;
     let possible = if option.possible || !is_change { "" } else { "Not possible: " };
     OptionRow { kind, detail: text::sentence(&format!("{possible}{}", option.detail)) }
@@ -331,7 +331,7 @@ fn history(entries: &[HistoryEntry], links: &Links, now: Timestamp) -> Vec<Histo
         HistoryRow {
             time: Moment::clock_on(entry.time, now),
             event: entry.event.clone(),
-            // One that only repeats the event says nothing.
+            // A reason that only repeats the event is left out.
             reason: if entry.reason == entry.event { String::new() } else { entry.reason.clone() },
             text,
             by,

@@ -1,4 +1,4 @@
-//! Lists of workloads that are not pending: those that have quota, and finished ones; the newest first, pages by key.
+//! Lists of workloads that are not pending: workloads that have quota, and finished ones; the newest first, pages by key.
 
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ListedState {
-    /// Those that have quota: admitted ones, and those that wait for checks or are being stopped.
+    /// Workloads that have quota: admitted, waiting for checks, or being stopped.
     #[default]
     Admitted,
-    /// Those that have finished.
+    /// Finished workloads.
     Finished,
 }
 
-/// What is asked for on a page of workloads that are not pending.
+/// Parameters of a page of workloads that are not pending.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadListQuery {
@@ -51,21 +51,21 @@ pub struct WorkloadListQuery {
 pub struct WorkloadListPage {
     /// What was asked for.
     pub query: WorkloadListQuery,
-    /// How to go on.
+    /// Continue token, and number of the remaining rows.
     pub metadata: ListMetadata,
     /// The rows.
     pub items: Vec<WorkloadView>,
-    /// Number of workloads of the list, if nothing selects and the viewer sees all.
+    /// Number of workloads of the list; absent with a filter, or if the viewer does not see all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     /// Names of ClusterQueues to choose from.
     pub cluster_queues: Vec<String>,
     /// Names of namespaces to choose from.
     pub namespaces: Vec<String>,
-    /// How many of the workloads were searched, if not all.
+    /// Number of workloads that were searched, if not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub searched: Option<u64>,
-    /// Where all this comes from.
+    /// Replica, time and state that the page was made from.
     pub source: Source,
     /// Whether a part is missing or may differ from the leader's.
     #[serde(default)]
@@ -80,7 +80,7 @@ struct WorkloadListTemplate<'a> {
     heading: &'static str,
     /// Heading of the column with the time.
     time: &'static str,
-    /// Heading of the column with amounts; empty without one: of a finished workload they are not kept.
+    /// Heading of the column with amounts; empty without this column, because finished workloads have no amounts.
     amounts: &'static str,
     lede: String,
     action: String,
@@ -94,7 +94,7 @@ struct WorkloadListTemplate<'a> {
     empty: String,
 }
 
-/// A row, and what its state is about.
+/// A row, and the detail beside its state.
 struct ListedRow {
     row: WorkloadRow,
     detail: String,
@@ -108,7 +108,7 @@ pub(super) struct StateLink {
 }
 
 impl StateLink {
-    /// Returns the links of all lists. `None` is that of pending workloads.
+    /// Returns the links of all lists. `None` stands for the list of pending workloads.
     pub(super) fn all(
         links: &Links,
         current: Option<ListedState>,

@@ -16,7 +16,7 @@ use crate::visibility::workloads::WorkloadQuery;
 /// Returns the value of a page of pending workloads.
 ///
 /// # Errors
-/// The lists are not complete, or a part of the question cannot be read.
+/// The lists are not complete, or a parameter is invalid.
 pub fn pending_page(
     snapshot: &Snapshot,
     access: &Access,
@@ -65,7 +65,7 @@ pub fn pending_page(
     })
 }
 
-/// Counts that the queues keep, of the queues that are asked for.
+/// Sums of the counters that the queues keep, over the queues that the query selects.
 struct Counts {
     total: Option<u64>,
     reasons: Vec<ReasonCount>,
@@ -111,7 +111,8 @@ impl Counts {
     }
 }
 
-/// Adds up counts of pending workloads by reason: those that have quota and wait for checks are in no list of pending ones.
+/// Adds up counts of pending workloads by reason, without workloads that have quota and wait for checks: no list of pending
+/// workloads has them.
 fn pending_reasons<'a>(counts: impl Iterator<Item = &'a ReasonCount>) -> Vec<ReasonCount> {
     sum_reasons(counts.filter(|row| is_pending_reason(&row.reason)))
 }

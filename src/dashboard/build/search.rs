@@ -7,12 +7,12 @@ use crate::visibility::page::ModelError;
 use crate::visibility::views::{ListMetadata, WorkloadView};
 use crate::visibility::workloads::{Rowset, WorkloadQuery};
 
-/// Most rows that a search passes over for one page.
+/// Most rows that a search reads for one page.
 const MAX_SEARCHED: usize = 4_000;
 
-/// What a search asks for beside the queue.
+/// Conditions of a search beside the queue.
 pub(super) struct Search {
-    /// Least amount of a resource.
+    /// Resource, and its least amount.
     min: Option<(String, f64)>,
     /// Part of the name.
     name: String,
@@ -56,7 +56,7 @@ impl Search {
             && self.label.as_ref().is_none_or(|(key, value)| labels.get(key) == Some(value))
     }
 
-    /// Takes pages of a list until there is one of rows that match, or enough were passed over.
+    /// Reads pages of a list until a page of matching rows is full, or `MAX_SEARCHED` rows were read.
     pub(super) fn page(
         &self,
         mut asked: WorkloadQuery,
@@ -89,6 +89,6 @@ impl Search {
 pub(super) struct Found {
     pub(super) items: Vec<WorkloadView>,
     pub(super) metadata: ListMetadata,
-    /// How many were searched, if not all.
+    /// Number of workloads that were searched, if not all.
     pub(super) searched: Option<u64>,
 }

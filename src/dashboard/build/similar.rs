@@ -1,6 +1,6 @@
-//! What a page says about an object that does not exist: objects whose names are like it.
+//! Suggestions for the name of an object that does not exist: objects with similar names.
 //!
-//! Invariant: only names that the viewer may see are compared, so that none of another tenant is suggested.
+//! Invariant: only names that the viewer may see are compared, so that no name of another tenant is suggested.
 
 use crate::api::{ObjectKey, similar};
 use crate::cache::records::WorkloadRecord;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Most workloads of a namespace whose names are compared.
 const MAX_COMPARED: usize = 2_000;
 
-/// Returns the names that are like the wanted one, with the questions about them.
+/// Returns the names that are similar to the wanted one, with their pages.
 fn like<'a>(
     wanted: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -34,7 +34,7 @@ fn compared<'a>(snapshot: &'a Snapshot, namespace: &'a str) -> impl Iterator<Ite
     all.take_while(move |record| *record.meta.key.namespace == *namespace)
 }
 
-/// Returns objects whose names are like that of the object that was asked for, as far as the viewer may see them.
+/// Returns the objects with names similar to that of the requested object, as far as the viewer may see them.
 pub fn similar(snapshot: &Snapshot, access: &Access, question: &Question) -> Vec<(String, Question)> {
     let (queues, cohorts) = (&snapshot.queues.cluster_queues, &snapshot.queues.cohorts);
     match question {

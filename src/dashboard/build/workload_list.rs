@@ -13,7 +13,7 @@ use crate::visibility::workloads::WorkloadQuery;
 /// Returns the value of a page.
 ///
 /// # Errors
-/// The lists are not complete, or a part of the question cannot be read.
+/// The lists are not complete, or a parameter is invalid.
 pub fn workload_list_page(
     snapshot: &Snapshot,
     access: &Access,
