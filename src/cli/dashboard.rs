@@ -17,13 +17,13 @@ use super::manager::ManagerContext;
 use super::settings::ManagerSettings;
 use super::visibility;
 use crate::api::ObjectKey;
-use crate::dashboard::{Freshness, Links, Overview, OverviewQuery, Question, WorkloadPage, build};
+use crate::dashboard::{Freshness, Links, Overview, OverviewQuery, PageQuestion, WorkloadPage, build};
 use crate::kube::lease_follower::LeaseFollower;
 use crate::kube::watch_status::WatchStatuses;
 use crate::server::apis::capacity::CapacityCache;
 use crate::server::apis::questions::AnswerQuestions;
 use crate::server::apis::views::AuditCache;
-use crate::server::dashboard::models::{Answering, Models, Unanswered, Value};
+use crate::server::dashboard::models::{Answering, Models, NoValue, Value};
 use crate::server::dashboard::{self, Settings};
 use crate::server::shared_answers::SharedAnswers;
 use crate::server::user_authorizer::UserAuthorizer;
@@ -122,69 +122,74 @@ impl PublishedState {
         }
     }
 
-    async fn value(&self, question: &Question, access: &Access) -> Result<Value, Unanswered> {
+    async fn value(&self, question: &PageQuestion, access: &Access) -> Result<Value, NoValue> {
         let snapshot = self.published.load_full();
         match (self.model(question, access, &snapshot).await, question) {
             (Ok(value), _) => Ok(value),
-            (Err(ModelError::NotFound), Question::Job(job)) if access.sees(&job.namespace) => Err(self
-                .without_workload(job)
-                .await
-                .unwrap_or_else(|| self.unanswered(ModelError::NotFound, question, (&snapshot, access)))),
+            (Err(ModelError::NotFound), PageQuestion::Job(job)) if access.sees(&job.namespace) => {
+                Err(self
+                    .without_workload(job)
+                    .await
+                    .unwrap_or_else(|| self.unanswered(ModelError::NotFound, question, (&snapshot, access))))
+            }
             (Err(error), _) => Err(self.unanswered(error, question, (&snapshot, access))),
         }
     }
 
     /// Says why a job has no Workload, if that is known.
-    async fn without_workload(&self, job: &JobName) -> Option<Unanswered> {
+    async fn without_workload(&self, job: &JobName) -> Option<NoValue> {
         let kind = job.kind.split('.').next().unwrap_or_default();
         let found = self.audits.why_no_workload(JobName { kind: kind.to_owned(), ..job.clone() }).await?;
         let text = build::without_workload((&job.namespace, kind, &job.name), &found);
-        Some(Unanswered::NotFound { text, similar: Vec::new() })
+        Some(NoValue::NotFound { text, similar: Vec::new() })
     }
 
     async fn model(
         &self,
-        question: &Question,
+        question: &PageQuestion,
         access: &Access,
         snapshot: &Arc<Snapshot>,
     ) -> Result<Value, ModelError> {
         let source = self.source(snapshot);
         Ok(match question {
-            Question::Overview(query) => {
+            PageQuestion::Overview(query) => {
                 Value::page(self.overview((snapshot, access), (query, source)).await?)
             }
-            Question::Audit(query) => {
+            PageQuestion::Audit(query) => {
                 let audit = self.audits.get(snapshot, query.form(access)).await?;
                 let found = (audit.checked_at, &*audit.findings);
                 Value::page(build::audit_page(snapshot, access, (query, source), found)?)
             }
-            Question::Flavors(query) => {
+            PageQuestion::Flavors(query) => {
                 let flavor = Some(query.flavor.as_str()).filter(|name| !name.is_empty());
                 let report = self.capacity.get(flavors::question(flavor, &query.pod, "")?).await?;
                 Value::page(build::flavor_page(snapshot, access, (query, source), &report)?)
             }
-            Question::ClusterQueue(query) => {
+            PageQuestion::ClusterQueue(query) => {
                 let mut page = build::cluster_queue_page(snapshot, access, (&query.name, source))?;
                 page.trend = self.history.lines(Some(&query.name), access).await;
                 Value::page(page)
             }
-            Question::Job(job) => {
+            PageQuestion::Job(job) => {
                 let asked = (job.namespace.as_str(), job.kind.as_str(), job.name.as_str());
                 let name = build::workload_of_job(snapshot, access, asked)?;
-                Value::Redirect(Question::Workload(WorkloadName { namespace: job.namespace.clone(), name }))
+                let namespace = job.namespace.clone();
+                Value::Redirect(PageQuestion::Workload(WorkloadName { namespace, name }))
             }
-            Question::Pending(query) => Value::page(build::pending_page(snapshot, access, (query, source))?),
-            Question::Workloads(query) => {
+            PageQuestion::Pending(query) => {
+                Value::page(build::pending_page(snapshot, access, (query, source))?)
+            }
+            PageQuestion::Workloads(query) => {
                 Value::page(build::workload_list_page(snapshot, access, (query, source))?)
             }
-            Question::Preemptions(query) => {
+            PageQuestion::Preemptions(query) => {
                 let mut page = self.history.preemptions(query, access).await?;
                 page.now = build::victims_now(snapshot, access, &page.answer.view);
                 Value::page(page)
             }
-            Question::Usage(query) => Value::page(self.history.usage(query, access).await?),
-            Question::Workload(name) => Value::page(self.workload(access, name, snapshot).await?),
-            Question::Namespace(query) => {
+            PageQuestion::Usage(query) => Value::page(self.history.usage(query, access).await?),
+            PageQuestion::Workload(name) => Value::page(self.workload(access, name, snapshot).await?),
+            PageQuestion::Namespace(query) => {
                 Value::page(build::namespace_page(snapshot, access, (&query.name, source))?)
             }
         })
@@ -245,9 +250,9 @@ impl PublishedState {
     fn unanswered(
         &self,
         error: ModelError,
-        question: &Question,
+        question: &PageQuestion,
         (snapshot, access): (&Snapshot, &Access),
-    ) -> Unanswered {
+    ) -> NoValue {
         match error {
             ModelError::NotSynced => {
                 let waits = self.watches.unsynced();
@@ -256,16 +261,16 @@ impl PublishedState {
                 } else {
                     format!("This replica waits for the first lists of {}.", waits.join(", "))
                 };
-                Unanswered::NotSynced { progress }
+                NoValue::NotSynced { progress }
             }
-            ModelError::NotFound => Unanswered::NotFound {
+            ModelError::NotFound => NoValue::NotFound {
                 text: format!("There is no {}, or none that you may see.", question.page().object()),
                 similar: build::similar(snapshot, access, question),
             },
-            ModelError::Invalid(text) | ModelError::Expired(text) => Unanswered::Invalid(text),
-            ModelError::TooMany => Unanswered::TooMany,
+            ModelError::Invalid(text) | ModelError::Expired(text) => NoValue::Invalid(text),
+            ModelError::TooMany => NoValue::TooMany,
             ModelError::Unavailable => {
-                Unanswered::NotSynced { progress: "The leader does not answer at present.".to_owned() }
+                NoValue::NotSynced { progress: "The leader does not answer at present.".to_owned() }
             }
         }
     }
@@ -287,7 +292,7 @@ impl Models for PublishedState {
         Freshness::SilentSince(Timestamp::now().checked_sub(silence).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
-    fn answer(&self, question: Question, access: Access) -> Answering<'_> {
+    fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_> {
         Box::pin(async move { self.value(&question, &access).await })
     }
 }

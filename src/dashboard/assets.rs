@@ -64,7 +64,7 @@ mod tests {
 
     /// The page shows the first error of the stream at once, without waiting for a longer silence.
     #[test]
-    fn the_script_says_that_it_reconnects_on_the_first_error() {
+    fn script_shows_reconnecting_at_the_first_error() {
         let script = include_str!("assets/live.js");
         let (_, listener) = script.split_once("addEventListener(\"error\", () => {").unwrap();
         assert!(listener.trim_start().starts_with("show(stale, true);"), "before anything else");

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_in_the_unit_of_the_longest_one() {
+    fn waits_use_the_unit_of_the_longest_wait() {
         for (longest, heading, ticks) in [
             (3.0, "Wait until admission, seconds", "5 2.5 0"),
             (119.0, "Wait until admission, seconds", "200 100 0"),

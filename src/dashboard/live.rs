@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_those_of_a_list() {
+    fn row_ids_are_in_the_order_of_the_list() {
         let row = "<tr id=\"w-1\"><td>a</td></tr><tr><td>b</td></tr>";
         let list =
             format!("<p class=\"note\" id=\"changes\" hidden></p><!--live:a--><p></p><!--end:a-->{row}");

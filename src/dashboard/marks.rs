@@ -128,7 +128,7 @@ mod tests {
     use crate::visibility::views::AmountView;
 
     #[test]
-    fn blockers_are_said_in_a_few_words() {
+    fn blockers_have_short_words() {
         let amount = |value: u64| Some(AmountView { value: value.to_string(), number: Some(value.into()) });
         let blocker = BlockerView {
             node: "ClusterQueue/nlp".to_owned(),

@@ -48,7 +48,7 @@ pub use messages::{Message, MissingRight, forbidden, login, message};
 pub use namespace::NamespaceQuery;
 pub use page::{AddressedPage, Page};
 pub use preemptions::{PreemptionFilter, PreemptionPage, VictimNow};
-pub use question::Question;
+pub use question::PageQuestion;
 pub use usage::{UsageFilter, UsagePage};
 pub use workload::WorkloadPage;
 pub use workload_list::{ListedState, WorkloadListPage, WorkloadListQuery};

@@ -19,7 +19,7 @@ use crate::visibility::questions::WorkloadName;
 
 /// A page as its address names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum PageQuestion {
     /// The tree of all cohorts, or the subtree of one.
     Overview(OverviewQuery),
     /// A ClusterQueue.
@@ -107,7 +107,7 @@ pub fn parameters(query: &str) -> Result<Vec<(String, String)>, String> {
     Ok(all)
 }
 
-impl Question {
+impl PageQuestion {
     /// Reads path and query of an address, below the path prefix.
     ///
     /// # Errors
@@ -264,8 +264,8 @@ fn pending(value: &impl Fn(&str) -> String) -> Result<PendingQuery, BadAddress> 
 mod tests {
     use super::*;
 
-    fn asked(address: &str) -> Question {
-        Question::parse(address).unwrap().0
+    fn asked(address: &str) -> PageQuestion {
+        PageQuestion::parse(address).unwrap().0
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
         }
         assert_eq!(asked("/pending?cq=all&ns=all"), asked("/pending"));
         assert_eq!(asked("/pending?limit=5000").address(), "/pending?limit=200");
-        assert_eq!(Question::parse("/pending?o=csv").unwrap().1, Form::Csv);
+        assert_eq!(PageQuestion::parse("/pending?o=csv").unwrap().1, Form::Csv);
         assert_eq!(decode("a+b%20c", true).unwrap(), "a b c");
     }
 
@@ -318,7 +318,7 @@ mod tests {
             "",
             "pending",
         ] {
-            assert_eq!(Question::parse(address), Err(BadAddress::NoPage), "{address}");
+            assert_eq!(PageQuestion::parse(address), Err(BadAddress::NoPage), "{address}");
         }
         for (address, named) in [
             ("/?o=xml", "o:"),
@@ -332,10 +332,10 @@ mod tests {
             ("/audit?check=none", "check:"),
             ("/pending?q=%ff", "\"q\""),
         ] {
-            let Err(BadAddress::Parameter(text)) = Question::parse(address) else { panic!("{address}") };
+            let Err(BadAddress::Parameter(text)) = PageQuestion::parse(address) else { panic!("{address}") };
             assert!(text.contains(named), "{text}");
         }
         let long = format!("/pending?q={}", "x".repeat(3_000));
-        assert!(Question::parse(&long).is_err());
+        assert!(PageQuestion::parse(&long).is_err());
     }
 }

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_equally_full_ones_that_which_borrows_most_is_shown_then_the_first() {
+    fn fullest_prefers_usage_then_borrowing_then_order() {
         for (all, expected) in [
             (&[("a", 0.5, 0.0), ("b", 0.5, 0.0)][..], Some("a")),
             (&[("a", 0.5, 0.0), ("b", 0.5, 2.0)], Some("b")),

@@ -4,8 +4,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sluice::dashboard::{
-    AuditPage, ClusterQueuePage, FlavorPage, NamespacePage, Overview, Page, PendingPage, PreemptionPage,
-    Question, UsagePage, WorkloadListPage, WorkloadPage,
+    AuditPage, ClusterQueuePage, FlavorPage, NamespacePage, Overview, Page, PageQuestion, PendingPage,
+    PreemptionPage, UsagePage, WorkloadListPage, WorkloadPage,
 };
 
 /// A page with a recorded value.
@@ -66,7 +66,7 @@ fn path(address: &str) -> &str {
 }
 
 /// Returns the page that answers a question: the one of its address, or the first one of its path.
-pub(crate) fn answering(question: &Question) -> Option<&'static RecordedPage> {
+pub(crate) fn answering(question: &PageQuestion) -> Option<&'static RecordedPage> {
     let address = question.address();
     let same = PAGES.iter().find(|page| page.address == address);
     same.or_else(|| PAGES.iter().find(|page| path(page.address) == path(&address)))

@@ -3,7 +3,7 @@
 use crate::core_fixture::{Core, condition, put_job_and_workload};
 use serde_json::json;
 use sluice::cache::Kind;
-use sluice::dashboard::{Question, build};
+use sluice::dashboard::{PageQuestion, build};
 use sluice::reconciler::{CoreSettings, Delta};
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::page::ModelError;
@@ -31,7 +31,7 @@ fn core() -> Core {
 
 /// What is suggested to a viewer at an address.
 fn suggested(core: &mut Core, access: &Access, address: &str) -> Vec<String> {
-    let (question, _) = Question::parse(address).unwrap();
+    let (question, _) = PageQuestion::parse(address).unwrap();
     let found = build::similar(&core.state.snapshot(), access, &question);
     found.into_iter().map(|(_, question)| question.address()).collect()
 }
@@ -84,6 +84,6 @@ fn a_namespace_that_does_not_exist_has_no_page() {
     };
     assert_eq!(page("nlp-train").unwrap().pending, 1);
     assert_eq!(page("nlp-trian").unwrap_err(), ModelError::NotFound);
-    let (question, _) = Question::parse("/namespaces/nlp-trian").unwrap();
+    let (question, _) = PageQuestion::parse("/namespaces/nlp-trian").unwrap();
     assert_eq!(question.page().object(), "namespace nlp-trian");
 }

@@ -3,7 +3,7 @@
 
 use crate::recorded_pages::PAGES;
 use regex::Regex;
-use sluice::dashboard::Question;
+use sluice::dashboard::PageQuestion;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::fs;
@@ -52,16 +52,16 @@ fn each_page_has_a_recorded_value() {
 #[test]
 fn each_question_is_asked_by_an_address() {
     let text = text_of("src/dashboard/question.rs");
-    let (_, variants) = text.split_once("pub enum Question {\n").unwrap();
+    let (_, variants) = text.split_once("pub enum PageQuestion {\n").unwrap();
     let (variants, _) = variants.split_once("\n}").unwrap();
     let variant = Regex::new(r"(?m)^    (\w+)\(").unwrap();
     let questions: BTreeSet<String> =
         variant.captures_iter(variants).map(|found| found[1].to_owned()).collect();
     let mut asked = BTreeSet::new();
     for address in all_addresses() {
-        let (question, _) = Question::parse(address).unwrap();
+        let (question, _) = PageQuestion::parse(address).unwrap();
         assert_eq!(question.address(), address);
-        assert_eq!(Question::parse(&question.address()).unwrap().0, question, "{address}");
+        assert_eq!(PageQuestion::parse(&question.address()).unwrap().0, question, "{address}");
         asked.insert(name_of(&question));
     }
     assert_eq!(asked, questions);
@@ -82,7 +82,7 @@ fn each_page_is_documented() {
 /// Beside `question.rs`, which reads addresses, and the answers in `cli`, of which each page needs one.
 #[test]
 fn only_suggestions_match_over_pages() {
-    let variant = Regex::new(r"\bQuestion::[A-Z]").unwrap();
+    let variant = Regex::new(r"\bPageQuestion::[A-Z]").unwrap();
     let folders = ["src/dashboard", "src/dashboard/build", "src/server/dashboard"];
     let files = folders.iter().flat_map(|folder| sources(folder));
     let matching: Vec<String> =

@@ -8,9 +8,9 @@ use flate2::read::GzDecoder;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use sluice::dashboard::{Freshness, Links, Question};
+use sluice::dashboard::{Freshness, Links, PageQuestion};
 use sluice::kube::client::{Caller, Rate};
-use sluice::server::dashboard::models::{Answering, Models, Unanswered, Value as PageValue};
+use sluice::server::dashboard::models::{Answering, Models, NoValue, Value as PageValue};
 use sluice::server::dashboard::{Settings, router};
 use sluice::server::user_authorizer::UserAuthorizer;
 use sluice::snapshot::JobName;
@@ -30,13 +30,13 @@ const HOST: &str = "sluice.example:8443";
 #[derive(Default)]
 struct Recorded {
     version: AtomicU64,
-    asked: Mutex<Vec<(Question, Access)>>,
+    asked: Mutex<Vec<(PageQuestion, Access)>>,
     pending: Mutex<Option<u64>>,
 }
 
 /// What an address asks for.
-fn asked(address: &str) -> Question {
-    Question::parse(address).unwrap().0
+fn asked(address: &str) -> PageQuestion {
+    PageQuestion::parse(address).unwrap().0
 }
 
 impl Recorded {
@@ -59,15 +59,15 @@ impl Models for Recorded {
         Freshness::Live
     }
 
-    fn answer(&self, question: Question, access: Access) -> Answering<'_> {
+    fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_> {
         self.asked.lock().unwrap().push((question.clone(), access));
         let found = match (recorded_pages::answering(&question), question) {
             (Some(page), _) => Ok(self.page(page)),
-            (None, Question::Job(JobName { namespace, name, .. })) => {
-                Ok(PageValue::Redirect(Question::Workload(WorkloadName { namespace, name })))
+            (None, PageQuestion::Job(JobName { namespace, name, .. })) => {
+                Ok(PageValue::Redirect(PageQuestion::Workload(WorkloadName { namespace, name })))
             }
-            (None, Question::Overview(_)) => Err(Unanswered::NotSynced { progress: "Starting.".to_owned() }),
-            (None, question) => Err(Unanswered::NotFound {
+            (None, PageQuestion::Overview(_)) => Err(NoValue::NotSynced { progress: "Starting.".to_owned() }),
+            (None, question) => Err(NoValue::NotFound {
                 text: format!("There is no {}.", question.page().object()),
                 similar: vec![("nlp".to_owned(), asked("/clusterqueues/nlp"))],
             }),

@@ -7,9 +7,9 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
-use sluice::dashboard::{Freshness, Links, Question};
+use sluice::dashboard::{Freshness, Links, PageQuestion};
 use sluice::kube::client::Caller;
-use sluice::server::dashboard::models::{Answering, Models, Unanswered, Value as PageValue};
+use sluice::server::dashboard::models::{Answering, Models, NoValue, Value as PageValue};
 use sluice::server::dashboard::{Settings, router};
 use sluice::server::listener::{Listener, ListenerLimits, ListenerStop};
 use sluice::server::user_authorizer::UserAuthorizer;
@@ -74,16 +74,16 @@ impl Recorded {
         page.with(value).map(PageValue::Page)
     }
 
-    fn value(&self, question: &Question) -> Result<PageValue, Unanswered> {
+    fn value(&self, question: &PageQuestion) -> Result<PageValue, NoValue> {
         if *lock(&self.starting) {
             let progress = "This replica waits for the first lists of workloads.".to_owned();
-            return Err(Unanswered::NotSynced { progress });
+            return Err(NoValue::NotSynced { progress });
         }
-        let page = recorded_pages::answering(question).ok_or_else(|| Unanswered::NotFound {
+        let page = recorded_pages::answering(question).ok_or_else(|| NoValue::NotFound {
             text: format!("There is no {}, or none that you may see.", question.page().object()),
             similar: Vec::new(),
         })?;
-        self.page(page).map_err(|error| Unanswered::Invalid(error.to_string()))
+        self.page(page).map_err(|error| NoValue::Invalid(error.to_string()))
     }
 }
 
@@ -96,7 +96,7 @@ impl Models for Recorded {
         lock(&self.freshness).clone()
     }
 
-    fn answer(&self, question: Question, _: Access) -> Answering<'_> {
+    fn answer(&self, question: PageQuestion, _: Access) -> Answering<'_> {
         Box::pin(async move { self.value(&question) })
     }
 }

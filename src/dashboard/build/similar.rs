@@ -8,7 +8,7 @@ use crate::dashboard::cluster_queue::ClusterQueueQuery;
 use crate::dashboard::data::OverviewQuery;
 use crate::dashboard::flavors::FlavorQuery;
 use crate::dashboard::namespace::NamespaceQuery;
-use crate::dashboard::question::Question;
+use crate::dashboard::question::PageQuestion;
 use crate::snapshot::{JobName, Snapshot};
 use crate::visibility::access::Access;
 use crate::visibility::questions::WorkloadName;
@@ -21,8 +21,8 @@ const MAX_COMPARED: usize = 2_000;
 fn like<'a>(
     wanted: &str,
     known: impl IntoIterator<Item = &'a str>,
-    question: impl Fn(&str) -> Question,
-) -> Vec<(String, Question)> {
+    question: impl Fn(&str) -> PageQuestion,
+) -> Vec<(String, PageQuestion)> {
     let found = similar::names(&wanted.to_lowercase(), known);
     found.into_iter().map(|name| (name.to_owned(), question(name))).collect()
 }
@@ -35,42 +35,44 @@ fn compared<'a>(snapshot: &'a Snapshot, namespace: &'a str) -> impl Iterator<Ite
 }
 
 /// Returns the objects with names similar to that of the requested object, as far as the viewer may see them.
-pub fn similar(snapshot: &Snapshot, access: &Access, question: &Question) -> Vec<(String, Question)> {
+pub fn similar(snapshot: &Snapshot, access: &Access, question: &PageQuestion) -> Vec<(String, PageQuestion)> {
     let (queues, cohorts) = (&snapshot.queues.cluster_queues, &snapshot.queues.cohorts);
     match question {
-        Question::ClusterQueue(wanted) if access.cluster => {
-            let question = |name: &str| Question::ClusterQueue(ClusterQueueQuery { name: name.to_owned() });
+        PageQuestion::ClusterQueue(wanted) if access.cluster => {
+            let question =
+                |name: &str| PageQuestion::ClusterQueue(ClusterQueueQuery { name: name.to_owned() });
             like(&wanted.name, queues.keys().map(AsRef::as_ref), question)
         }
-        Question::Overview(wanted) if access.cluster && !wanted.cohort.is_empty() => {
+        PageQuestion::Overview(wanted) if access.cluster && !wanted.cohort.is_empty() => {
             let question = |name: &str| {
-                Question::Overview(OverviewQuery { cohort: name.to_owned(), ..OverviewQuery::default() })
+                PageQuestion::Overview(OverviewQuery { cohort: name.to_owned(), ..OverviewQuery::default() })
             };
             like(&wanted.cohort, cohorts.keys().map(AsRef::as_ref), question)
         }
-        Question::Flavors(query) if access.cluster => {
+        PageQuestion::Flavors(query) if access.cluster => {
             let known = snapshot.facts.flavors.keys().map(AsRef::as_ref);
             let question =
-                |name: &str| Question::Flavors(FlavorQuery { flavor: name.to_owned(), ..query.clone() });
+                |name: &str| PageQuestion::Flavors(FlavorQuery { flavor: name.to_owned(), ..query.clone() });
             like(&query.flavor, known, question)
         }
-        Question::Namespace(wanted) => {
+        PageQuestion::Namespace(wanted) => {
             let known = snapshot.references.namespaces.keys().map(AsRef::as_ref);
             let visible = known.filter(|name| access.sees(name));
-            let question = |name: &str| Question::Namespace(NamespaceQuery { name: name.to_owned() });
+            let question = |name: &str| PageQuestion::Namespace(NamespaceQuery { name: name.to_owned() });
             like(&wanted.name, visible, question)
         }
-        Question::Workload(wanted) if access.sees(&wanted.namespace) => {
+        PageQuestion::Workload(wanted) if access.sees(&wanted.namespace) => {
             let question =
-                |name: &str| Question::Workload(WorkloadName { name: name.to_owned(), ..wanted.clone() });
+                |name: &str| PageQuestion::Workload(WorkloadName { name: name.to_owned(), ..wanted.clone() });
             let names = compared(snapshot, &wanted.namespace);
             like(&wanted.name, names.map(|record| &*record.meta.key.name), question)
         }
-        Question::Job(wanted) if access.sees(&wanted.namespace) => {
+        PageQuestion::Job(wanted) if access.sees(&wanted.namespace) => {
             let kind = wanted.kind.split('.').next().unwrap_or_default();
             let owners = compared(snapshot, &wanted.namespace).filter_map(|record| record.owner.as_ref());
             let jobs = owners.filter(|job| job.kind.eq_ignore_ascii_case(kind));
-            let question = |name: &str| Question::Job(JobName { name: name.to_owned(), ..wanted.clone() });
+            let question =
+                |name: &str| PageQuestion::Job(JobName { name: name.to_owned(), ..wanted.clone() });
             like(&wanted.name, jobs.map(|job| &*job.name), question)
         }
         _ => Vec::new(),

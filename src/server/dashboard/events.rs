@@ -20,7 +20,7 @@ use super::models::Value;
 use super::viewer::Viewer;
 use super::{Dashboard, answer, page_key};
 use crate::dashboard::question::parameters;
-use crate::dashboard::{Fragments, Freshness, Question, changes, row_ids};
+use crate::dashboard::{Fragments, Freshness, PageQuestion, changes, row_ids};
 
 /// Most streams.
 const MAX_STREAMS: usize = 500;
@@ -74,7 +74,7 @@ impl Drop for Place {
 struct Updates {
     dashboard: Arc<Dashboard>,
     headers: HeaderMap,
-    question: Question,
+    question: PageQuestion,
     viewer: Viewer,
     known: Fragments,
     /// The rows of a list that the browser was told of.
@@ -95,7 +95,7 @@ pub(super) async fn stream(State(dashboard): State<Arc<Dashboard>>, request: Req
     let parameters = parameters(request.uri().query().unwrap_or_default()).unwrap_or_default();
     let page = parameters.iter().find(|(name, _)| name == "page").map_or("", |(_, value)| value);
     let refuse = |status, reason, text| answer::status(&headers, status, reason, text);
-    let Ok((question, _)) = Question::parse(page) else {
+    let Ok((question, _)) = PageQuestion::parse(page) else {
         return refuse(StatusCode::BAD_REQUEST, "BadRequest", "page: there is no such page");
     };
     let Ok(viewer) = dashboard.viewer(&headers, &question).await else {

@@ -21,9 +21,9 @@ use axum::routing::{get, post};
 use tokio::sync::watch;
 
 use self::events::Streams;
-use self::models::{Models, Unanswered, Value};
+use self::models::{Models, NoValue, Value};
 use self::session::Cookies;
-use crate::dashboard::{Links, Question};
+use crate::dashboard::{Links, PageQuestion};
 use crate::server::apis::question_rate::QuestionRate;
 use crate::server::shared_answers::SharedAnswers;
 use crate::server::user_authorizer::UserAuthorizer;
@@ -67,7 +67,7 @@ pub(crate) struct Dashboard {
 
 impl Dashboard {
     /// Returns the value of a page, which many viewers with the same access share, and the number of the state that it shows at least.
-    async fn value(&self, question: &Question, access: &Access) -> Result<(u64, Arc<Value>), Unanswered> {
+    async fn value(&self, question: &PageQuestion, access: &Access) -> Result<(u64, Arc<Value>), NoValue> {
         let make = async {
             let (_, version) = self.models.version();
             let value = self.models.answer(question.clone(), access.clone()).await?;
@@ -78,7 +78,7 @@ impl Dashboard {
 }
 
 /// Returns what tells a page for an access from all others.
-fn page_key(question: &Question, access: &Access) -> String {
+fn page_key(question: &PageQuestion, access: &Access) -> String {
     // The access can be written as JSON; if not, its debug form is as distinct.
     let access = serde_json::to_string(access).unwrap_or_else(|_| format!("{access:?}"));
     format!("{access} {}", question.address())

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use crate::dashboard::{Freshness, Page, Question};
+use crate::dashboard::{Freshness, Page, PageQuestion};
 use crate::visibility::access::Access;
 
 /// The answer to a question.
@@ -11,7 +11,7 @@ pub enum Value {
     /// The value of the page.
     Page(Box<dyn Page>),
     /// Another page answers.
-    Redirect(Question),
+    Redirect(PageQuestion),
 }
 
 impl Value {
@@ -23,13 +23,13 @@ impl Value {
 
 /// Why a page has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unanswered {
+pub enum NoValue {
     /// There is no such object, or none that the viewer may see.
     NotFound {
         /// What there is not, as a sentence.
         text: String,
         /// Objects with similar names.
-        similar: Vec<(String, Question)>,
+        similar: Vec<(String, PageQuestion)>,
     },
     /// The lists are not complete.
     NotSynced {
@@ -43,7 +43,7 @@ pub enum Unanswered {
 }
 
 /// A value that is on its way.
-pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, Unanswered>> + Send + 'a>>;
+pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, NoValue>> + Send + 'a>>;
 
 /// Makes the values of pages. The access is that of the viewer; the rights of this process decide nothing.
 pub trait Models: Send + Sync + 'static {
@@ -54,5 +54,5 @@ pub trait Models: Send + Sync + 'static {
     fn freshness(&self) -> Freshness;
 
     /// Answers a question with what the viewer may see.
-    fn answer(&self, question: Question, access: Access) -> Answering<'_>;
+    fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_>;
 }

@@ -8,12 +8,12 @@ use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, SET_COOKIE}
 use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 
-use super::models::{Unanswered, Value};
+use super::models::{NoValue, Value};
 use super::session;
 use super::viewer::{Refused, Viewer};
 use super::{Dashboard, answer};
 use crate::dashboard::question::{BadAddress, Form, parameters};
-use crate::dashboard::{self as pages, Asset, Message, MissingRight, Question, Scope};
+use crate::dashboard::{self as pages, Asset, Message, MissingRight, PageQuestion, Scope};
 use crate::server::user_authorizer::NoReview;
 
 /// Returns path and query below the path prefix.
@@ -51,7 +51,7 @@ impl Dashboard {
 /// Answers with a page, its JSON or its CSV.
 pub(super) async fn page(State(dashboard): State<Arc<Dashboard>>, request: Request) -> Response {
     let (address, headers) = (address(&dashboard, &request), request.headers());
-    let (question, form) = match Question::parse(&address) {
+    let (question, form) = match PageQuestion::parse(&address) {
         Ok((question, Form::Html)) if wants_json(headers) => (question, Form::Json),
         Ok(asked) => asked,
         Err(bad) => return unanswered(&dashboard, headers, &address, bad.into()).await,
@@ -62,7 +62,7 @@ pub(super) async fn page(State(dashboard): State<Arc<Dashboard>>, request: Reque
     };
     let shown = dashboard.page_request(&question.address(), Some(&viewer), headers);
     if question.page().asks_core() && !dashboard.rate.admits(&viewer.user.name) {
-        return without_value(&dashboard, headers, (&shown, form), Unanswered::TooMany);
+        return without_value(&dashboard, headers, (&shown, form), NoValue::TooMany);
     }
     let value = match dashboard.value(&question, &viewer.access).await {
         Ok((_, value)) => value,
@@ -81,7 +81,7 @@ pub(super) async fn page(State(dashboard): State<Arc<Dashboard>>, request: Reque
             if let Some(text) = page.csv() {
                 answer::text(headers, StatusCode::OK, "text/csv; charset=utf-8", &text)
             } else {
-                let none = Unanswered::Invalid("o: only lists have the form csv".to_owned());
+                let none = NoValue::Invalid("o: only lists have the form csv".to_owned());
                 return without_value(&dashboard, headers, (&shown, Form::Html), none);
             }
         }
@@ -94,7 +94,7 @@ pub(super) async fn page(State(dashboard): State<Arc<Dashboard>>, request: Reque
     response
 }
 
-impl From<BadAddress> for Unanswered {
+impl From<BadAddress> for NoValue {
     fn from(bad: BadAddress) -> Self {
         match bad {
             BadAddress::NoPage => {
@@ -106,7 +106,7 @@ impl From<BadAddress> for Unanswered {
 }
 
 /// Answers an address that asks for nothing. It needs a user, because who has not signed in is asked to, whatever the address.
-async fn unanswered(dashboard: &Dashboard, headers: &HeaderMap, address: &str, none: Unanswered) -> Response {
+async fn unanswered(dashboard: &Dashboard, headers: &HeaderMap, address: &str, none: NoValue) -> Response {
     let query = address.split_once('?').map_or("", |(_, query)| query);
     let asks_json = query.split('&').any(|pair| pair == "o=json");
     let form = if asks_json || wants_json(headers) { Form::Json } else { Form::Html };
@@ -128,19 +128,19 @@ fn without_value(
     dashboard: &Dashboard,
     headers: &HeaderMap,
     (shown, form): (&pages::Request, Form),
-    none: Unanswered,
+    none: NoValue,
 ) -> Response {
     let (code, reason, heading, text, similar, retry) = match none {
-        Unanswered::NotFound { text, similar } => {
+        NoValue::NotFound { text, similar } => {
             (StatusCode::NOT_FOUND, "NotFound", "Not found", text, similar, None)
         }
-        Unanswered::Invalid(text) => {
+        NoValue::Invalid(text) => {
             (StatusCode::BAD_REQUEST, "BadRequest", "Cannot be read", text, Vec::new(), None)
         }
-        Unanswered::NotSynced { progress } => {
+        NoValue::NotSynced { progress } => {
             (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "Starting", progress, Vec::new(), Some(5))
         }
-        Unanswered::TooMany => {
+        NoValue::TooMany => {
             let text = "Too many questions at once. Try again in a few seconds.".to_owned();
             (
                 StatusCode::TOO_MANY_REQUESTS,

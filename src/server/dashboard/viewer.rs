@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::Dashboard;
-use crate::dashboard::{MissingRight, Question, Scope};
+use crate::dashboard::{MissingRight, PageQuestion, Scope};
 use crate::server::apis::front_proxy::User;
 use crate::server::user_authorizer::{ListRight, NoReview};
 use crate::visibility::access::Access;
@@ -48,7 +48,11 @@ impl From<NoReview> for Refused {
 
 impl Dashboard {
     /// Returns who asks and what that user may see of the answer.
-    pub(super) async fn viewer(&self, headers: &HeaderMap, question: &Question) -> Result<Viewer, Refused> {
+    pub(super) async fn viewer(
+        &self,
+        headers: &HeaderMap,
+        question: &PageQuestion,
+    ) -> Result<Viewer, Refused> {
         let Some(token) = self.cookies.token(headers) else {
             return Err(Refused::Unknown { had_token: false });
         };
@@ -56,7 +60,7 @@ impl Dashboard {
     }
 
     /// Returns the user of a token and what that user may see of the answer.
-    pub(super) async fn viewer_of(&self, token: &str, question: &Question) -> Result<Viewer, Refused> {
+    pub(super) async fn viewer_of(&self, token: &str, question: &PageQuestion) -> Result<Viewer, Refused> {
         let reviews = &self.authorizer;
         let Some(user) = reviews.identify(token).await? else {
             return Err(Refused::Unknown { had_token: true });
