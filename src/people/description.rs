@@ -1,4 +1,4 @@
-//! `describe`: what an object says of itself, its conditions as a timeline, and its events.
+//! `describe`: the fields of an object, its conditions as a timeline, and its events.
 //!
 //! Invariant: fields that an object lacks are left out.
 
@@ -116,7 +116,7 @@ pub fn conditions(object: &Value, look: Look) -> String {
     if table.is_empty() { String::new() } else { look.show(&table) }
 }
 
-/// Returns events, the oldest first; a line that there are none, or that they may not be read.
+/// Returns events, the oldest first; a line if there are none, or if the user may not read them.
 pub fn events(events: Option<&[Value]>, look: Look) -> String {
     let Some(events) = events else { return "Events: (forbidden)\n".to_owned() };
     if events.is_empty() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 pub use crate::visibility::age::human;
 
-/// The longest that something may take; `None` for no limit.
+/// Time limit of an operation; `None` for no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeLimit(pub Option<Duration>);
 

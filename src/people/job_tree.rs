@@ -1,6 +1,6 @@
 //! `tree job`: a job with its Workloads, their admission checks and pod sets, and the pods by node.
 //!
-//! Invariant: it is made of what objects say; a part that the user may not read says so.
+//! Invariant: it is made of objects alone; a part that the user may not read is named as such.
 
 use super::text_table::{Side, TextTable, Tone};
 use super::views::Look;
@@ -21,17 +21,17 @@ pub enum Part {
 /// A job and what belongs to it.
 #[derive(Clone, Debug)]
 pub struct JobParts {
-    /// What the Workload is of, such as `Job train` or `pod group train`.
+    /// Owner of the Workload, such as `Job train` or `pod group train`.
     pub name: String,
-    /// The job; `None` of a Workload without one.
+    /// The job; `None` for a Workload without one.
     pub job: Option<Value>,
-    /// Its Workloads.
+    /// Workloads of the job.
     pub workloads: Vec<Value>,
     /// ProvisioningRequests of these Workloads.
     pub provisioning: Part,
     /// The pods.
     pub pods: Part,
-    /// What is wrong with nodes, by name.
+    /// Problems of nodes, by the name of the node.
     pub nodes: BTreeMap<String, &'static str>,
     /// Topology domains of nodes above the host, by the name of the node, as far as they are known.
     pub domains: BTreeMap<String, String>,
@@ -40,7 +40,7 @@ pub struct JobParts {
 /// Most nodes of a domain that are named.
 const MAX_NAMED: usize = 8;
 
-/// A line of the tree with what is below it.
+/// A line of the tree, and the lines below it.
 #[derive(Clone, Debug, Default)]
 struct Branch {
     label: String,
@@ -62,7 +62,7 @@ pub fn job_tree(parts: &JobParts, uids: bool, look: Look) -> String {
     look.without_headings().show(&table)
 }
 
-/// Adds a branch; `lead` is in front of its label, `below` in front of the lines below it.
+/// Adds a branch. `lead` precedes its label, `below` the lines below it.
 fn add(table: &mut TextTable, branch: &Branch, (lead, below): (&str, &str), (uids, utf8): (bool, bool)) {
     let mut cells = vec![format!("{lead}{}", branch.label), branch.state.clone(), branch.detail.clone()];
     if uids {
@@ -100,7 +100,7 @@ fn uid(object: &Value) -> String {
     text_at(object, "/metadata/uid").unwrap_or_default().to_owned()
 }
 
-/// Returns what a job of any kind says of itself.
+/// Returns the state of a job of any kind, from its status.
 fn job_state(job: &Value) -> (String, Tone) {
     let holds = |names: &[&str]| names.iter().any(|name| is_true(job, name));
     let is_suspended = ["/spec/suspend", "/spec/runPolicy/suspend"]
@@ -268,7 +268,7 @@ fn flavors(assignment: Option<&Value>) -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// Returns what a pod set asks of the topology.
+/// Returns the topology request of a pod set.
 fn topology(set: &Value) -> Option<String> {
     let request = set.get("topologyRequest")?;
     let level = |field: &str| text_at(request, field).map(|level| level.rsplit('/').next().unwrap_or(level));
@@ -281,16 +281,16 @@ fn topology(set: &Value) -> Option<String> {
     }
 }
 
-/// Returns a line for the pods of each domain or node, and for those without one.
+/// Returns a line for the pods of each domain or node, and one for pods without a node.
 fn by_place<'a>(pods: impl Iterator<Item = &'a Value>, parts: &JobParts) -> Vec<Branch> {
-    let mut groups: BTreeMap<Place<'_>, Vec<&Value>> = BTreeMap::new();
+    let mut groups: BTreeMap<PodPlace<'_>, Vec<&Value>> = BTreeMap::new();
     for pod in pods {
         let node = text_at(pod, "/spec/nodeName").unwrap_or_default();
         let (state, tone) = pod_state(pod);
         let trouble = parts.nodes.get(node).copied().unwrap_or_default();
         let domain = parts.domains.get(node).map(String::as_str).unwrap_or_default();
         let node = if domain.is_empty() { node } else { "" };
-        groups.entry(Place { domain, node, state, tone, trouble }).or_default().push(pod);
+        groups.entry(PodPlace { domain, node, state, tone, trouble }).or_default().push(pod);
     }
     groups
         .into_iter()
@@ -310,9 +310,9 @@ fn by_place<'a>(pods: impl Iterator<Item = &'a Value>, parts: &JobParts) -> Vec<
         .collect()
 }
 
-/// Where pods are that are alike. A domain has several nodes.
+/// Pods with the same domain and state. A domain has several nodes.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Place<'a> {
+struct PodPlace<'a> {
     domain: &'a str,
     node: &'a str,
     state: &'static str,
@@ -320,7 +320,7 @@ struct Place<'a> {
     trouble: &'static str,
 }
 
-impl Place<'_> {
+impl PodPlace<'_> {
     fn label(&self, pods: &[&Value]) -> String {
         if self.domain.is_empty() {
             return if self.node.is_empty() { "no node".to_owned() } else { self.node.to_owned() };

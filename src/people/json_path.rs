@@ -1,6 +1,7 @@
-//! JSONPath templates of kubectl, in the part that scripts use.
+//! JSONPath templates of kubectl, as far as scripts use them.
 //!
-//! Invariant: values are printed as kubectl prints them: texts without quotes, other values as JSON, several apart by a space.
+//! Invariant: values are printed as kubectl prints them: texts without quotes, other values as JSON, several values separated
+//! by a space.
 
 use super::json_path_parser::{Part, Path, Step, parse};
 use serde_json::Value;
@@ -16,7 +17,7 @@ impl JsonPath {
     /// Reads a template. With `allow_missing`, a field that an object lacks prints nothing.
     ///
     /// # Errors
-    /// The template is malformed or uses what is not supported; the text names the expression.
+    /// The template is malformed or uses an unsupported expression; the text names it.
     pub fn parse(template: &str, allow_missing: bool) -> Result<Self, String> {
         let parts = parse(template).map_err(|error| format!("jsonpath: {error}"))?;
         Ok(Self { parts, allow_missing })

@@ -1,6 +1,6 @@
 //! Reads JSONPath templates as kubectl takes them: texts, field paths, indices, `[*]`, and `range` … `end`.
 //!
-//! Invariant: what is not supported, such as filters, recursion and slices, is an error that names the expression.
+//! Invariant: unsupported expressions, such as filters, recursion and slices, are errors that name the expression.
 
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ fn push(open: &mut [OpenRange], part: Part) {
     }
 }
 
-/// Returns the place of the brace that closes an expression; braces in quotes do not count.
+/// Returns the byte offset of the brace that closes an expression; braces in quotes do not count.
 fn closing_brace(text: &str) -> Option<usize> {
     let (mut quote, mut escaped) = (None, false);
     for (place, c) in text.char_indices() {
@@ -80,7 +80,7 @@ fn closing_brace(text: &str) -> Option<usize> {
     None
 }
 
-/// Reads what is between braces: quoted texts and paths, or a `range` or its `end`.
+/// Reads the text between braces: quoted texts and paths, or a `range` or its `end`.
 fn action(expression: &str, open: &mut Vec<OpenRange>) -> Result<(), String> {
     if let Some(path) = expression.strip_prefix("range").filter(|rest| rest.starts_with([' ', '\t'])) {
         open.push((Some(parse_path(path.trim())?), Vec::new()));
@@ -223,7 +223,7 @@ fn step_in_brackets(inner: &str) -> Option<Step> {
     inner.parse().ok().map(Step::Item)
 }
 
-/// Splits a field name off; a backslash takes the next character as it is.
+/// Splits a field name off; a backslash escapes the next character.
 fn field_name(text: &str) -> (String, &str) {
     let (mut name, mut escaped) = (String::new(), false);
     for (place, c) in text.char_indices() {

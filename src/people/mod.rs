@@ -1,7 +1,7 @@
-//! Texts for people: what the command line prints of objects and models, and what it reads from flags.
+//! Texts of the command line: it prints objects and views as text, and parses the values of flags.
 //!
 //! Invariants: a text depends on its arguments alone, never on a terminal, a clock or the environment; names and numbers are
-//! never cut; texts of other people reach a terminal without control characters.
+//! never cut; texts of objects reach a terminal without control characters.
 
 pub mod description;
 pub mod duration;

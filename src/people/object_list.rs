@@ -6,7 +6,7 @@ use super::object_text::{for_output, json_text, yaml_text};
 use super::output::ObjectFormat;
 use serde_json::{Map, Value, json};
 
-/// A list whose items come page by page. Only templates keep the items: they may ask for any of them.
+/// A list whose items arrive page by page. Items are kept only for templates, which may refer to any item.
 #[derive(Debug)]
 pub struct ObjectList {
     format: ObjectFormat,

@@ -47,7 +47,7 @@ const AMOUNTS: [&str; 5] = ["requests", "limits", "resourceUsage", "overhead", "
 /// Fields with one quantity.
 const QUANTITIES: [&str; 5] = ["nominalQuota", "borrowingLimit", "lendingLimit", "total", "borrowed"];
 
-/// Writes the quantities of an object as Kubernetes' own types do: a number that a user wrote without quotes is a text.
+/// Writes the quantities of an object as Kubernetes' own types do: a number that a user wrote without quotes becomes a string.
 fn with_quantities(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -73,13 +73,14 @@ fn to_quantity(value: &mut Value) {
         Value::String(text) => text.clone(),
         _ => return,
     };
-    // What is no quantity stays as it is.
+    // A text that is no quantity is left unchanged.
     if let Ok(quantity) = Quantity::parse(&text) {
         *value = Value::String(quantity.to_string());
     }
 }
 
-/// Returns an object with `apiVersion` and `kind` first, quantities as texts, and without managed fields unless they are wanted.
+/// Returns an object with `apiVersion` and `kind` first, quantities as texts, and without managed fields unless
+/// `managed_fields`.
 pub fn for_output(object: &Value, managed_fields: bool) -> Value {
     let Value::Object(fields) = object else { return object.clone() };
     let mut fields = fields.clone();

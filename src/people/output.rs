@@ -1,4 +1,4 @@
-//! The formats of `-o` for objects, and how each prints.
+//! The formats of `-o` for objects, and their texts.
 //!
 //! Invariant: a format is chosen once, from the text of the flag, and prints objects of every kind and verb the same way.
 
@@ -24,16 +24,16 @@ pub enum ObjectFormat {
     JsonPathAsJson(JsonPath),
 }
 
-/// What a flag `-o` asks for.
+/// The value of `-o`.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// The flag is absent: a table, or a line that says what was done.
+    /// The flag is absent: a table, or a line about what was done.
     Default,
     /// A table with more columns.
     Wide,
     /// Objects.
     Objects(ObjectFormat),
-    /// A template of Go, which kubectl prints.
+    /// A Go template; only kubectl can print it.
     GoTemplate,
 }
 
@@ -44,7 +44,7 @@ pub struct OutputOptions {
     pub template: Option<String>,
     /// Whether fields that an object lacks are an error.
     pub fail_on_missing: bool,
-    /// The formats that the error for an unknown one names; by default those of kubectl, in its words.
+    /// Formats in the error about an unknown format; by default kubectl's own list.
     pub formats: Option<&'static str>,
 }
 
@@ -122,7 +122,7 @@ impl ObjectFormat {
     /// Returns the text of one object, or of a list.
     ///
     /// # Errors
-    /// The object cannot be printed, as if it lacks a field that a strict template names.
+    /// The object cannot be printed, for instance because it lacks a field that a strict template names.
     pub fn text(&self, object: &Value, managed_fields: bool) -> Result<String, String> {
         let shown = for_output(object, managed_fields);
         match self {

@@ -1,7 +1,7 @@
 //! Quotas of a ClusterQueue as flags: `FLAVOR:RESOURCE=QUANTITY;RESOURCE=QUANTITY[,FLAVOR:...]`.
 //!
-//! Invariants: names and quantities follow Kubernetes' rules; a zero that is given stays; what cannot be meant, such as a resource
-//! that is given twice, is an error that names flag, text and place. Printing what was read gives an equal text back.
+//! Invariants: names and quantities follow Kubernetes' rules; an explicit zero is kept; contradictions, such as a resource that
+//! is given twice, are errors that name flag, text and column. Printing a parsed value gives an equal text.
 
 use crate::api::validation::syntax;
 use crate::resources::Quantity;
@@ -74,7 +74,7 @@ impl QuotaText {
             self.flavors.push(FlavorAmounts { flavor: name.to_owned(), amounts: Vec::new() });
             self.flavors.len() - 1
         });
-        // The place was found or made above.
+        // `place` was found or pushed above.
         #[expect(clippy::indexing_slicing, reason = "the place is that of an element")]
         &mut self.flavors[place]
     }
@@ -127,7 +127,7 @@ fn parse_amount(text: &str, column: usize) -> Result<(String, String), String> {
     }
 }
 
-/// The three flags that say what a ClusterQueue may use.
+/// The three quota flags of a ClusterQueue.
 #[derive(Clone, Debug, Default)]
 pub struct Quotas {
     /// `--nominal-quota`.
@@ -167,7 +167,7 @@ impl Quotas {
     /// Returns `spec.resourceGroups`: flavors that share resources form one group, in the order of its first flavor.
     ///
     /// # Errors
-    /// Flavors share some resources but not all; the text says what is missing.
+    /// Flavors share some resources but not all; the text names the missing ones.
     pub fn to_groups(&self) -> Result<Vec<Value>, String> {
         let mut groups: Vec<(Vec<&str>, Vec<Value>, &str)> = Vec::new();
         for FlavorAmounts { flavor, amounts } in &self.nominal.flavors {
@@ -203,7 +203,7 @@ impl Quotas {
     }
 }
 
-/// Fails if `flavor`, which has `names`, lacks a resource of those that `other` has.
+/// Fails if `flavor`, which has the resources `names`, lacks one of `wanted`, the resources of `other`.
 fn missing(wanted: &[&str], names: &[&str], flavor: &str, other: &str) -> Result<(), String> {
     match wanted.iter().find(|name| !names.contains(name)) {
         None => Ok(()),
@@ -275,7 +275,7 @@ mod tests {
     fn flavors_that_share_resources_form_one_group() {
         let groups =
             quotas("a:cpu=1.5;memory=10Gi,b:memory=0;cpu=500m;,c:gpu=0,a.b/c-d:x.y/gpu-a=4", &["a:cpu=0"]);
-        // A flavor has no slash; groups of names that contain one another are apart.
+        // A flavor name has no slash.
         assert!(groups.unwrap_err().contains("invalid flavor \"a.b/c-d\""));
         let groups =
             quotas("a:cpu=1.5;memory=10Gi,b:memory=0;cpu=500m;,c:gpu=0,d:vgpu=4", &["a:cpu=0"]).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is printed is read back as the same quota.
+        /// Every printed quota is parsed as the same quota.
         #[test]
         fn printed_quotas_are_read_back(flavors in prop::collection::btree_map("[a-z][a-z0-9.-]{0,5}[a-z0-9]", amounts(), 1..5)) {
             let flavors: Vec<FlavorAmounts> =
@@ -313,7 +313,7 @@ mod tests {
             prop_assert_eq!(QuotaText::parse("--nominal-quota", &[read.to_string()]), Ok(read));
         }
 
-        /// Nothing that a shell can pass makes it fail otherwise than by an error.
+        /// No text that a shell can pass makes the parser panic.
         #[test]
         fn every_text_is_read_or_refused(text in "[a-c:;=,0-9.iKé\u{0}-]{0,20}") {
             let _ = Quotas::parse(std::slice::from_ref(&text), &[], std::slice::from_ref(&text)).and_then(|quotas| quotas.to_groups());

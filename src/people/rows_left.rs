@@ -1,13 +1,13 @@
-//! What of a list was not read.
+//! Number of rows of a list that were not read.
 //!
-//! Invariant: a number that is not known is not none.
+//! Invariant: an unknown number is never shown as 0.
 
 use serde_json::Value;
 
 /// Rows of a list that were not read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RowsLeft {
-    /// None: the list is whole.
+    /// None: the list is complete.
     #[default]
     None,
     /// This many.
@@ -17,7 +17,7 @@ pub enum RowsLeft {
 }
 
 impl RowsLeft {
-    /// Reads it from the metadata of a list: a list that goes on has a token.
+    /// Reads the number from the metadata of a list: an incomplete list has a continue token.
     pub fn of(list: &Value) -> Self {
         let metadata = |name: &str| list.get("metadata").and_then(|metadata| metadata.get(name));
         match metadata("remainingItemCount").and_then(Value::as_u64) {
@@ -30,7 +30,7 @@ impl RowsLeft {
         }
     }
 
-    /// Returns the line below a list that is not whole.
+    /// Returns the line below an incomplete list.
     pub fn note(self) -> Option<String> {
         match self {
             Self::None => None,
@@ -46,7 +46,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_list_that_goes_on_says_so_with_or_without_a_number() {
+    fn incomplete_list_has_a_note_with_or_without_number() {
         for (metadata, left, note) in [
             (json!({}), RowsLeft::None, None),
             (json!({"continue": ""}), RowsLeft::None, None),

@@ -86,7 +86,7 @@ pub fn tolerations(texts: &[String]) -> Result<Vec<Value>, String> {
     Ok(found)
 }
 
-/// Parses a list of `KEY=VALUE`, apart by commas, in the order of the keys.
+/// Parses a list of `KEY=VALUE`, separated by commas, in the order of the keys.
 ///
 /// # Errors
 /// A part has no `=`.
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_those_of_kueuectl() {
+    fn errors_have_kueuectls_words() {
         for (text, expected) in [
             ("k:Foo", "invalid taint effect: Foo, unsupported taint effect"),
             ("k=a=b:NoSchedule", "invalid taint spec: k=a=b:NoSchedule"),

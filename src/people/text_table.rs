@@ -1,15 +1,15 @@
-//! Tables of text as kubectl prints them: columns apart by three spaces, no borders.
+//! Tables of text as kubectl prints them: columns separated by three spaces, no borders.
 //!
-//! Invariant: a cell is one line without control characters, whatever an object says.
+//! Invariant: a cell is one line without control characters, whatever text an object has.
 
 /// Spaces between columns.
 const GAP: usize = 3;
-/// Least characters to which a text is cut: less says nothing.
+/// Least number of characters to which a text is cut; a shorter rest would not be readable.
 const LEAST_CUT: usize = 8;
 /// Least width of a column of kubectl's tables, the gap included.
 const KUBECTL_WIDTH: usize = 6;
 
-/// On which side the cells of a column are.
+/// Alignment of the cells of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Texts.
@@ -18,17 +18,17 @@ pub enum Side {
     Right,
 }
 
-/// What a cell says beside its text; colour never is the only carrier.
+/// Meaning of a cell's colour. The text of the cell carries it too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tone {
     /// Nothing.
     #[default]
     Plain,
-    /// All is well.
+    /// As intended.
     Good,
-    /// Something waits.
+    /// Waiting.
     Waiting,
-    /// Something is wrong.
+    /// Wrong.
     Bad,
 }
 
@@ -61,7 +61,7 @@ pub struct TextTable {
     columns: Vec<(String, Side)>,
     rows: Vec<Row>,
     least_width: usize,
-    /// Headings of columns that are given up where a terminal is too narrow, the first one first.
+    /// Headings of columns that a narrow terminal omits, in the order in which they are omitted.
     optional: &'static [&'static str],
 }
 
@@ -78,7 +78,7 @@ impl TextTable {
         Self { columns, rows: Vec::new(), least_width: 0, optional: &[] }
     }
 
-    /// Names columns that are given up, the first one first, where a terminal is too narrow for all.
+    /// Sets the columns that a narrow terminal omits, in the order in which they are omitted.
     pub fn give_up(&mut self, headings: &'static [&'static str]) {
         self.optional = headings;
     }
@@ -89,7 +89,7 @@ impl TextTable {
         self.rows.push(Row { cells, tone: None, rest: None });
     }
 
-    /// Adds a row of which one cell is painted.
+    /// Adds a row with one painted cell.
     pub fn push_toned(&mut self, cells: impl IntoIterator<Item = String>, column: usize, tone: Tone) {
         self.push(cells);
         if let Some(row) = self.rows.last_mut() {
@@ -110,7 +110,7 @@ impl TextTable {
         self.rows.is_empty()
     }
 
-    /// Returns the text without colour, with headings unless there shall be none.
+    /// Returns the text without colour; with headings if `headings`.
     pub fn text(&self, headings: bool, width: Option<usize>) -> String {
         self.painted(headings, width, false)
     }
@@ -123,7 +123,7 @@ impl TextTable {
         heading.into_iter().chain(rows).map(|cells: Vec<String>| line(cells) + "\n").collect()
     }
 
-    /// Returns the text. With `width`, columns that may be given up are, then the last one is cut, if that makes the line fit.
+    /// Returns the text. With `width`, optional columns are omitted until the lines fit; then the last column is cut.
     pub fn painted(&self, headings: bool, width: Option<usize>, color: bool) -> String {
         let mut fitting = self.clone();
         for heading in self.optional {
@@ -175,7 +175,7 @@ impl TextTable {
     fn line(&self, row: &Row, widths: &[usize], width: Option<usize>, color: bool) -> String {
         let last = self.columns.len().saturating_sub(1);
         let mut out = String::new();
-        // Characters so far, without those that paint.
+        // Characters so far, without colour sequences.
         let mut used = 0;
         for (position, ((cell, width_of), (_, side))) in
             row.cells.iter().zip(widths).zip(&self.columns).enumerate()
@@ -202,13 +202,13 @@ impl TextTable {
         if let Some(rest) = &row.rest {
             out.push_str(&cut(rest, width.and_then(|width| room(width, used))));
         }
-        // kubectl pads an empty last cell by nothing, but keeps the gap before it.
+        // kubectl does not pad an empty last cell, but keeps the gap before it.
         let line = if self.least_width == 0 { out.trim_end() } else { &out };
         format!("{line}\n")
     }
 }
 
-/// Quotes a value if a reader would split it.
+/// Quotes a value that a CSV reader would split otherwise.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -217,12 +217,13 @@ fn quoted(text: &str) -> String {
     }
 }
 
-/// Returns how many characters of a text are shown behind those of its line; all of them if a cut would leave too few, or none.
+/// Returns how many characters of the last text of a line are shown after `used` characters; `None`, which means all, if fewer
+/// than `LEAST_CUT` would be left.
 fn room(width: usize, used: usize) -> Option<usize> {
     Some(width.saturating_sub(used)).filter(|room| *room >= LEAST_CUT)
 }
 
-/// Cuts a text to a number of characters, with a sign that it is cut.
+/// Cuts a text to a number of characters; an ellipsis marks the cut.
 fn cut(text: &str, width: Option<usize>) -> String {
     match width {
         Some(width) if text.chars().count() > width => {
@@ -232,7 +233,7 @@ fn cut(text: &str, width: Option<usize>) -> String {
     }
 }
 
-/// Returns the first line of a text, with a sign if there are more, and without characters that control a terminal.
+/// Returns the first line of a text without characters that control a terminal; an ellipsis marks further lines.
 pub fn one_line(text: &str) -> String {
     let mut lines = text.split(['\n', '\r', '\u{c}']);
     let first = printable(lines.next().unwrap_or_default());
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_given_up_before_the_last_one_is_cut() {
+    fn optional_columns_are_omitted_before_the_last_is_cut() {
         let columns = ["NAME", "STATE", "PRIO", "NEEDS", "REASON"].map(|heading| (heading, Side::Left));
         let mut table = TextTable::new(columns);
         table.give_up(&["PRIO", "NEEDS"]);

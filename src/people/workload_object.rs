@@ -1,4 +1,4 @@
-//! What a Workload object says of itself, without a manager: state, queue, run time.
+//! Values read from a Workload object without a manager: state, queue, run time.
 
 use crate::api::time::parse_time;
 use jiff::Timestamp;

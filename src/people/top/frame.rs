@@ -1,6 +1,6 @@
 //! The lines of a frame.
 //!
-//! Invariant: what a colour or the inverse line says stands there as text too.
+//! Invariant: colours and the inverse line repeat information that the text has too.
 
 use super::rows::{TopRows, namespaces, oldest};
 use super::{Overlay, Reading, TopKind, TopScreen};
@@ -58,7 +58,7 @@ impl TopScreen {
         lines.into_iter().map(|line| cut(&line, size.columns)).collect()
     }
 
-    /// Returns what `top` prints where there is no terminal: the first lines and all rows.
+    /// Returns the output of `top` without a terminal: the first lines and all rows.
     pub fn page(&self, reading: &Reading, look: Look) -> String {
         let rows = TopRows::of(self, reading);
         let mut lines = vec![counts(reading)];
@@ -81,7 +81,7 @@ impl TopScreen {
         lines.push(format!("  {}", table.next().unwrap_or("no row matches")));
         let first = place.saturating_sub(size.page() / 2).min(rows.len().saturating_sub(size.page()));
         for (at, row) in table.enumerate().skip(first).take(size.page()) {
-            // An inverse line loses its colours, which end the inversion too.
+            // An inverse line has no colours, because their end would end the inversion too.
             let marked = || format!("\u{1b}[7m> {}\u{1b}[0m", without_colors(row));
             lines.push(if at == place { marked() } else { format!("  {row}") });
         }
@@ -90,7 +90,7 @@ impl TopScreen {
         lines
     }
 
-    /// Says which rows there are.
+    /// Returns the line about the filters.
     fn filters(&self, rows: &TopRows<'_>) -> String {
         let mut parts = vec![format!("{} rows", rows.len())];
         if self.kind == TopKind::Workloads {
@@ -116,11 +116,11 @@ impl TopScreen {
     }
 }
 
-/// Says how many Workloads there are and what is decided.
+/// Returns the line with the numbers of Workloads and the manager's decisions.
 fn counts(reading: &Reading) -> String {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let count = |state| number(reading.workloads.iter().filter(|row| row.state == state).count());
-    // Those of the queues count Workloads that were not read, too.
+    // The counts of the queues include Workloads that were not read.
     let (admitted, pending) = match &reading.queues {
         Some(queues) => (
             queues.iter().map(|queue| queue.admitted).sum(),

@@ -1,7 +1,7 @@
-//! The screen of `top`: what keys do, and the lines that a terminal shows.
+//! The screen of `top`: its reaction to keys, and the lines that a terminal shows.
 //!
-//! Invariants: a frame has no more lines and columns than the terminal; the marked row stays the same object when rows move or
-//! come; keys ask for nothing that writes.
+//! Invariants: a frame has no more lines and columns than the terminal; the marked row stays the same object when rows are
+//! added or move; no key causes a write.
 
 mod frame;
 mod rows;
@@ -29,31 +29,31 @@ pub enum Key {
     Home,
     /// The last row.
     End,
-    /// Says why the marked row waits, or ends an input.
+    /// Shows why the marked row waits, or ends an input.
     Enter,
     /// Goes back.
     Escape,
-    /// Takes the last character of an input back.
+    /// Deletes the last character of an input.
     Backspace,
 }
 
-/// What a key asks of the command.
+/// Effect of a key on the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Another frame.
+    /// Draw another frame.
     Draw,
-    /// The end.
+    /// End the command.
     Quit,
-    /// The text of `why` for a Workload.
+    /// Read and show the text of `why` for a Workload.
     Why {
-        /// Its namespace.
+        /// Namespace of the Workload.
         namespace: String,
-        /// Its name.
+        /// Name of the Workload.
         name: String,
     },
 }
 
-/// What was read last.
+/// Results of the last reading.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     /// Workloads that have not finished, in the order of the manager.
@@ -66,7 +66,7 @@ pub struct Reading {
     pub decisions: Option<DecisionView>,
 }
 
-/// Which rows there are.
+/// Kind of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TopKind {
     /// Workloads.
@@ -110,7 +110,7 @@ impl Order {
     }
 }
 
-/// What is in front of the rows.
+/// Text that covers the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Overlay {
     /// Nothing.
@@ -118,7 +118,7 @@ enum Overlay {
     None,
     /// The keys.
     Help,
-    /// A text, from this line on.
+    /// A text, and its first shown line.
     Text(String, usize),
 }
 
@@ -127,15 +127,15 @@ enum Overlay {
 pub struct TopScreen {
     kind: TopKind,
     order: Order,
-    /// Part of a name that rows must have.
+    /// Part of the name of all shown rows.
     filter: String,
     /// Whether keys go into the filter.
     is_typing: bool,
-    /// Reason that rows must have.
+    /// Reason of all shown rows.
     reason: Option<String>,
-    /// Namespace that rows must have.
+    /// Namespace of all shown rows.
     namespace: Option<String>,
-    /// Key of the marked row; none marks the first one.
+    /// Key of the marked row; `None` marks the first row.
     marked: Option<String>,
     is_frozen: bool,
     overlay: Overlay,
@@ -149,17 +149,17 @@ impl TopScreen {
         Self { kind, ..Self::default() }
     }
 
-    /// Whether readings shall not replace what is shown.
+    /// Whether the user has stopped reading, so that the rows stay.
     pub const fn is_frozen(&self) -> bool {
         self.is_frozen
     }
 
-    /// Sets why the last reading failed; `None` if it did not.
+    /// Sets the error of the last reading; `None` after a success.
     pub fn set_error(&mut self, error: Option<String>) {
         self.error = error;
     }
 
-    /// Shows a text until a key goes back.
+    /// Shows a text until a key closes it.
     pub fn show_text(&mut self, text: String) {
         self.overlay = Overlay::Text(text, 0);
     }
@@ -232,7 +232,7 @@ impl TopScreen {
         Request::Draw
     }
 
-    /// Asks for the text of the marked row. A queue shows the Workloads that match it instead.
+    /// Returns the request for the text of the marked Workload. For a marked queue, switches to its Workloads.
     fn ask_why(&self, reading: &Reading) -> Request {
         let rows = TopRows::of(self, reading);
         match rows.workload(rows.place(self.marked.as_deref())) {

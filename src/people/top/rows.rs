@@ -1,4 +1,4 @@
-//! Which rows the screen has, in which order.
+//! Selection and order of the rows of the screen.
 //!
 //! Invariant: rows with equal keys of an order keep the order of the manager.
 
@@ -44,7 +44,7 @@ impl<'a> TopRows<'a> {
         self.len() == 0
     }
 
-    /// Returns by what a row is found again: its UID, or the name of a queue.
+    /// Returns the key by which a row is found after another reading: the UID of a Workload, the name of a queue.
     pub fn key(&self, place: usize) -> Option<String> {
         match self {
             Self::Workloads(rows) => rows.get(place).map(|row| key_of(row)),
@@ -52,7 +52,7 @@ impl<'a> TopRows<'a> {
         }
     }
 
-    /// Returns the place of a row; the first one for a row that there is no more.
+    /// Returns the index of a row; 0 if the row no longer exists.
     pub fn place(&self, key: Option<&str>) -> usize {
         let Some(key) = key else { return 0 };
         let found = match self {
@@ -87,7 +87,7 @@ fn workloads<'a>(screen: &TopScreen, all: &'a [WorkloadView]) -> Vec<&'a Workloa
         let number = row.needs.first().and_then(|need| need.amount.number.as_ref()?.as_f64());
         number.unwrap_or_default()
     };
-    // What waits comes before what runs.
+    // Pending Workloads precede running ones.
     let has_quota = |row: &WorkloadView| row.state != WorkloadState::Pending;
     match screen.order {
         Order::Wait => rows.sort_by_key(|row| (has_quota(row), row.since)),

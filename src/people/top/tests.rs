@@ -113,7 +113,7 @@ fn keys_choose_rows_and_their_order() {
     assert_eq!(names(&screen, &reading), [">middle"]);
     press(&mut screen, &[Key::Escape], &reading);
     assert_eq!(names(&screen, &reading).len(), 4);
-    // What is typed is a filter, also where the character is a key.
+    // Typed characters enter the filter, even those with a meaning as a key.
     let typed = [Key::Char('/'), Key::Char('q'), Key::Backspace, Key::Char('o'), Key::Char('u')];
     press(&mut screen, &typed, &reading);
     assert_eq!(screen.frame(&reading, look(), SIZE).last().unwrap(), "/ou");
@@ -133,14 +133,14 @@ fn mark_stays_with_its_row() {
     press(&mut screen, &[Key::End, Key::Down, Key::Up], &reading);
     let asked = press(&mut screen, &[Key::Enter], &reading);
     assert_eq!(asked, Request::Why { namespace: "a".to_owned(), name: "young".to_owned() });
-    // A row that is gone: the first one is marked.
+    // The marked row no longer exists: the first one is marked.
     reading.workloads.retain(|row| row.metadata.name != "young");
     assert_eq!(names(&screen, &reading), [">middle", "runs"]);
     assert_eq!(press(&mut screen, &[Key::Char('q')], &reading), Request::Quit);
 }
 
 #[test]
-fn a_text_scrolls_and_goes() {
+fn text_scrolls_and_closes() {
     let (mut screen, reading) = (TopScreen::default(), reading());
     let lines: Vec<String> = (0..50).map(|line| format!("line {line}")).collect();
     let text = lines.join("\n");
@@ -150,7 +150,7 @@ fn a_text_scrolls_and_goes() {
     assert_eq!(screen.frame(&reading, look(), SIZE).first().unwrap(), "line 6");
     press(&mut screen, &[Key::End, Key::Down], &reading);
     assert_eq!(screen.frame(&reading, look(), SIZE).first().unwrap(), "line 49");
-    // `q` goes back and does not end.
+    // `q` closes the text and does not end the command.
     assert_eq!(press(&mut screen, &[Key::Char('q')], &reading), Request::Draw);
     assert_eq!(names(&screen, &reading).len(), 4);
 }

@@ -3,7 +3,7 @@
 use crate::visibility::views::{AmountView, Need};
 use std::collections::BTreeSet;
 
-/// Names of resources on a page, without their domain where that leaves them apart.
+/// Names of resources on a page, without their domain where they stay distinct.
 #[derive(Clone, Debug, Default)]
 pub struct ResourceNames {
     known: BTreeSet<String>,
@@ -23,7 +23,7 @@ impl ResourceNames {
         if self.known.iter().filter(ends_alike).count() <= 1 { name } else { resource }
     }
 
-    /// Returns what is needed of the first resource; `-` if nothing is.
+    /// Returns the request for the first resource; `-` without one.
     pub fn need(&self, needs: &[Need]) -> String {
         let need = needs.first();
         need.map_or_else(
@@ -33,7 +33,7 @@ impl ResourceNames {
     }
 }
 
-/// Returns an amount; `-` for none and for what is unlimited.
+/// Returns an amount; `-` for none and for an unlimited one.
 pub(super) fn amount(amount: Option<&AmountView>) -> String {
     let value =
         amount.map(|amount| amount.value.as_str()).filter(|value| !value.is_empty() && *value != "unlimited");

@@ -1,4 +1,4 @@
-//! `audit`.
+//! Text of `audit`: findings as a table, and one finding in full.
 
 use super::Look;
 use crate::people::text_table::{Side, TextTable, Tone, printable};

@@ -1,4 +1,4 @@
-//! `capacity`.
+//! Text of `capacity`: the pods that fit by flavor and topology level.
 
 use super::Look;
 use super::amount::amount;
@@ -7,7 +7,7 @@ use crate::people::text_table::{Side, TextTable, printable};
 use crate::visibility::views::{FlavorView, JobFitView, Need};
 use std::fmt::Write as _;
 
-/// What the counts of pods take into account.
+/// Note about what the counts of pods take into account.
 const CHECKED: &str =
     "Checked: requests, taints, node selectors. Not checked: inter-pod affinity, host ports, volumes.";
 

@@ -1,4 +1,4 @@
-//! `list clusterqueue`.
+//! Text of `list clusterqueue`.
 
 use super::amount::{amount, number};
 use super::quota_bar::quota_bar;
@@ -7,7 +7,7 @@ use super::{FlavorResource, Look};
 use crate::people::text_table::{Side, TextTable, Tone};
 use crate::visibility::views::{ClusterQueueView, QuotaView};
 
-/// Returns the flavor-resource with the highest use relative to its quota, over all queues; `None` if no queue has a quota.
+/// Returns the flavor-resource with the highest usage relative to its quota, over all queues; `None` if no queue has a quota.
 pub fn default_flavor_resource<'a>(
     quotas: impl IntoIterator<Item = &'a QuotaView>,
 ) -> Option<FlavorResource> {
@@ -15,7 +15,7 @@ pub fn default_flavor_resource<'a>(
     for quota in quotas {
         let nominal = number(&quota.nominal);
         let use_of = if nominal > 0.0 { number(&quota.used) / nominal } else { number(&quota.used) };
-        // Of equally full ones that of which most is borrowed.
+        // Of equally full flavor-resources, the one that is borrowed most.
         let use_of = (use_of, number(&quota.borrowed));
         let is_higher =
             |most: (f64, f64)| use_of.0.total_cmp(&most.0).then(use_of.1.total_cmp(&most.1)).is_gt();
@@ -32,7 +32,7 @@ pub(super) fn quota_of<'a>(quotas: &'a [QuotaView], wanted: &FlavorResource) -> 
     quotas.iter().find(|quota| quota.flavor == wanted.flavor && quota.resource == wanted.resource)
 }
 
-/// Returns what is borrowed, with the limit if there is one.
+/// Returns the borrowed amount, with the limit if there is one.
 pub(super) fn borrowed(quota: &QuotaView) -> String {
     let borrowed = amount(Some(&quota.borrowed));
     match &quota.borrowing_limit {

@@ -1,4 +1,4 @@
-//! `tree cohort`.
+//! Text of `tree cohort`.
 
 use super::amount::amount;
 use super::cluster_queues::{borrowed, quota_of};
@@ -16,9 +16,9 @@ pub struct Forest<'a> {
     pub queues: &'a [ClusterQueueView],
 }
 
-/// A node of the forest, at its place.
+/// A node of the forest, with its position in the drawing.
 pub(super) struct TreeNode<'a> {
-    /// Lines of the tree in front of the name.
+    /// Line-drawing characters in front of the name.
     pub(super) lead: String,
     pub(super) name: &'a str,
     pub(super) quota: &'a [QuotaView],
@@ -34,7 +34,7 @@ impl<'a> Forest<'a> {
         self.cohorts.iter().filter(is_root).map(|cohort| cohort.metadata.name.as_str()).collect()
     }
 
-    /// Returns the cohort and what is below it, at most `depth` levels.
+    /// Returns the cohort and the nodes below it, at most `depth` levels.
     pub(super) fn nodes(&self, root: &str, depth: Option<usize>, utf8: bool) -> Vec<TreeNode<'a>> {
         let mut walk = Walk { forest: *self, utf8, seen: BTreeSet::new(), nodes: Vec::new() };
         walk.add(root, "", "", depth);
@@ -51,11 +51,11 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Adds a cohort and what is below it; `lead` is in front of its name, `below` in front of the lines below it.
+    /// Adds a cohort and the nodes below it. `lead` precedes its name, `below` the lines below it.
     fn add(&mut self, name: &str, lead: &str, below: &str, depth: Option<usize>) {
         let Forest { cohorts, queues } = self.forest;
         let Some(cohort) = cohorts.iter().find(|cohort| cohort.metadata.name == name) else { return };
-        // Cohorts whose parents form a cycle end where they begin.
+        // The walk over cohorts whose parents form a cycle stops at the first cohort that is seen twice.
         if !self.seen.insert(&cohort.metadata.name) {
             return;
         }

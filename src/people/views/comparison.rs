@@ -1,4 +1,4 @@
-//! `why --before`.
+//! Text of `why --before`.
 
 use super::Look;
 use super::time::at;
@@ -7,12 +7,12 @@ use crate::visibility::views::{Comparison, Factor, Scope};
 use jiff::Timestamp;
 use std::fmt::Write as _;
 
-/// A factor that says something to people only if it decides.
+/// Factor that is shown only if it decides: no user can influence a UID.
 const LAST_FACTOR: &str = "UID";
 
 /// Returns the comparison of two Workloads, factor by factor.
 pub fn comparison(comparison: &Comparison, look: Look) -> String {
-    // The namespace is shown only where it tells the two apart.
+    // The namespace is shown only if the two Workloads have different ones.
     let names =
         [&comparison.workload, &comparison.other].map(|text| text.split_once('/').unwrap_or(("", text)));
     let is_one_namespace = names[0].0 == names[1].0;
@@ -54,9 +54,9 @@ pub fn comparison(comparison: &Comparison, look: Look) -> String {
     text
 }
 
-/// Returns the value of a factor, a time as elsewhere.
+/// Returns the value of a factor; times in the format of other texts.
 fn value(text: &str, look: Look) -> String {
-    // What begins with a time may say after it where it is from.
+    // After a time, its source may follow.
     let (first, rest) = text.split_once(' ').unwrap_or((text, ""));
     match first.parse::<Timestamp>() {
         Ok(time) if rest.is_empty() => at(time, look),

@@ -13,7 +13,7 @@ pub(super) fn lines(estimate: &Estimate, look: Look) -> Vec<(&'static str, Strin
         Estimate::Refused { refused } => return vec![("Estimate", refusal(refused))],
         Estimate::Range(range) => range,
     };
-    // Rounded away from each other, so that the range that is read holds the one that is meant.
+    // Rounded outwards, so that the shown range contains the computed one.
     let earliest =
         range.earliest.map_or_else(|| "unknown".to_owned(), |time| minute(time, RoundMode::Floor, look));
     let latest = minute(range.latest, RoundMode::Ceil, look);
@@ -22,7 +22,7 @@ pub(super) fn lines(estimate: &Estimate, look: Look) -> Vec<(&'static str, Strin
         None => "a run may end at any time before its maximum execution time",
         Some(_) => "runs end as the quickest quarter of earlier runs did",
     };
-    // What no run says is not said of runs.
+    // Without a recorded run, runs are not mentioned.
     let late = if range.earliest.is_none() && range.from_history == 0 {
         "runs end at their maximum execution time"
     } else {
@@ -60,12 +60,12 @@ pub(super) fn lines(estimate: &Estimate, look: Look) -> Vec<(&'static str, Strin
     lines
 }
 
-/// Returns a refusal, which may say itself what there is none of.
+/// Returns the text of a refusal: as it is if it names what is missing (`no ...`), else after `no estimate:`.
 fn refusal(refused: &str) -> String {
     if refused.starts_with("no ") { refused.to_owned() } else { format!("no estimate: {refused}") }
 }
 
-/// Returns a time in UTC, to the minute: seconds would say more than is known.
+/// Returns a time in UTC to the minute; seconds would pretend a precision that estimates lack.
 fn minute(time: Timestamp, mode: RoundMode, look: Look) -> String {
     let rounded = time.round(TimestampRound::new().smallest(Unit::Minute).mode(mode)).unwrap_or(time);
     let (then, now) = (rounded.to_zoned(TimeZone::UTC), look.now.to_zoned(TimeZone::UTC));

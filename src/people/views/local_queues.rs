@@ -1,11 +1,11 @@
-//! `list localqueue`.
+//! Text of `list localqueue`.
 
 use super::Look;
 use super::workloads::or_dash;
 use crate::people::text_table::{Side, TextTable, Tone};
 use crate::visibility::views::LocalQueueView;
 
-/// Returns the table; of the resources, those that the queue's own workloads use are shown.
+/// Returns the table. It shows the resources that the queue's own workloads use.
 pub fn local_queues(rows: &[LocalQueueView], namespaces: bool, look: Look) -> String {
     let mut columns = vec![
         ("NAME", Side::Left),

@@ -1,7 +1,6 @@
-//! The views of people as text.
+//! Views of the API as text.
 //!
-//! Invariants: a text says only what its view holds; what a view does not hold is `-`, never a zero; lines that have no content are
-//! absent.
+//! Invariants: a text shows only what its view holds; an absent value is `-`, never a zero; lines without content are left out.
 
 mod amount;
 mod audit;
@@ -44,7 +43,7 @@ pub use workloads::workloads;
 use super::text_table::TextTable;
 use jiff::Timestamp;
 
-/// How a text looks.
+/// Options for the layout of a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     /// Whether characters beyond ASCII may be used.
@@ -61,7 +60,7 @@ pub struct Look {
     pub labels: bool,
     /// Whether tables are comma-separated values.
     pub csv: bool,
-    /// The time that ages count to.
+    /// Current time, to which ages are counted.
     pub now: Timestamp,
 }
 
@@ -78,7 +77,7 @@ impl Look {
             return table.csv(self.headings);
         }
         let text = table.painted(self.headings, self.width, self.color);
-        // The sign of a cut, for terminals that have only ASCII.
+        // The mark of a cut, for terminals that have only ASCII.
         if self.utf8 { text } else { text.replace('…', "~") }
     }
 }

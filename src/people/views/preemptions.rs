@@ -1,4 +1,4 @@
-//! `list preemption`.
+//! Text of `list preemption`.
 
 use super::time::at;
 use super::{Look, ResourceNames};

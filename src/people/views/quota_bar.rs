@@ -1,4 +1,4 @@
-//! A bar of a quota: left of `|` the nominal quota, right of it what may be borrowed.
+//! A bar of a quota: left of `|` the nominal quota, right of it the quota that may be borrowed.
 
 use super::amount::number;
 use crate::visibility::views::QuotaView;
@@ -6,7 +6,7 @@ use crate::visibility::views::QuotaView;
 const NOMINAL: usize = 16;
 const BORROWED: usize = 14;
 
-/// Returns the bar: used `#`, lent `=`, unused `.`, or their signs of UTF-8.
+/// Returns the bar: used `#`, lent `=`, unused `.`, or block characters with UTF-8.
 pub(super) fn quota_bar(quota: &QuotaView, utf8: bool) -> String {
     let (used_sign, lent_sign, free_sign, border) =
         if utf8 { ('█', '▒', '·', '│') } else { ('#', '=', '.', '|') };
@@ -28,13 +28,13 @@ pub(super) fn quota_bar(quota: &QuotaView, utf8: bool) -> String {
     )
 }
 
-/// Returns the part of a width, rounded; at least one character of what is not 0.
+/// Returns the number of characters for `value / whole`, rounded; at least one for a value above 0.
 fn part(value: f64, whole: f64, width: usize) -> usize {
     if value <= 0.0 || whole <= 0.0 {
         return 0;
     }
     let share = (value / whole).min(1.0);
-    // Counted up, because no conversion of a float to an integer is without loss.
+    // Counted up, because every conversion of a float to an integer may lose digits.
     let mut filled = 0.0_f64;
     let total = (0..width).fold(0.0, |total, _| total + 1.0);
     let mut count = 0;

@@ -26,7 +26,7 @@ pub fn quota_table(quotas: &[QuotaView], look: Look) -> String {
     if table.is_empty() { String::new() } else { look.show(&table) }
 }
 
-/// Returns what the workloads of a LocalQueue use, and what its ClusterQueue may still use; empty without any quota.
+/// Returns the usage of a LocalQueue's workloads, and the quota that its ClusterQueue has left; empty without any quota.
 pub fn local_quota_table(quotas: &[LocalQuotaView], look: Look) -> String {
     let columns = [("FLAVOR", Side::Left), ("RESOURCE", Side::Left)];
     let numbers = [("USED", Side::Right), ("AVAILABLE", Side::Right)];

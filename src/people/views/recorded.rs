@@ -1,4 +1,4 @@
-//! For which time an answer of the history is complete, as a sentence.
+//! The sentence about the period for which an answer of the history is complete.
 
 use super::Look;
 use crate::history::Gap;
@@ -7,7 +7,7 @@ use crate::visibility::views::Recorded;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Seconds before now in which the last commit of a record may be.
+/// Greatest age in seconds of a record's last commit.
 const NEWEST: i64 = 120;
 
 /// Returns since when an answer is recorded: `Recorded since 09:12 today, 4h53m of 24h`, without a full stop. `asked` is the start of
@@ -38,7 +38,7 @@ pub fn recorded(recorded: &Recorded, asked: Timestamp, look: Look) -> String {
     }
 }
 
-/// Returns the times in which nothing was recorded, the longest ones by their times.
+/// Returns the periods without a recorder; the longest ones with their times.
 fn gaps(gaps: &[Gap], look: Look) -> String {
     const NAMED: usize = 3;
     let seconds = |gap: &Gap| gap.end.as_second().saturating_sub(gap.start.as_second()).max(0);
@@ -64,7 +64,7 @@ fn gaps(gaps: &[Gap], look: Look) -> String {
     }
 }
 
-/// Returns whether the open runs are the usage in the ledger. `unit` is the word for what is counted.
+/// Returns whether the sum of the open runs equals the usage in the ledger. `unit` is the word for the counted unit.
 pub fn conservation(recorded: &Recorded, unit: &str) -> String {
     match recorded.drift {
         0 => format!("reservations and usage agree to 0 {unit}"),

@@ -1,4 +1,4 @@
-//! `share`.
+//! Text of `share`.
 
 use super::amount::amount;
 use super::cluster_queues::quota_of;
@@ -61,8 +61,8 @@ pub fn share(root: Option<&str>, forest: Forest<'_>, shown: Option<&FlavorResour
     format!("fair sharing: {says}\n\n{}", look.show(&table))
 }
 
-/// Returns the past usage of LocalQueues, by which admission fair sharing orders their workloads: the least first, what is not known
-/// last.
+/// Returns the past usage of LocalQueues, by which admission fair sharing orders their workloads: the least first, unknown
+/// usage last.
 pub fn local_shares(queues: &[LocalQueueView], look: Look) -> String {
     if !queues.iter().any(|queue| queue.by_past_usage || queue.past_usage.is_some()) {
         return "admission fair sharing: off; LocalQueues of one ClusterQueue are not told apart\n"

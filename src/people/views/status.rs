@@ -1,4 +1,4 @@
-//! `status`.
+//! Text of `status`.
 
 use super::Look;
 use super::time::{at, since};

@@ -5,7 +5,7 @@ use crate::people::duration::human;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// Returns how long ago something was; `-` if it is not known.
+/// Returns how long ago a time was; `-` if it is not known.
 pub(in crate::people) fn since(time: Option<Timestamp>, look: Look) -> String {
     time.map_or_else(|| "-".to_owned(), |time| human(look.now.as_second() - time.as_second()))
 }

@@ -1,6 +1,6 @@
-//! `usage`.
+//! Text of `usage`.
 //!
-//! Invariant: the last line says for which time the numbers are complete, and whether they are conserved.
+//! Invariant: the last line has the period for which the numbers are complete, and whether they equal the ledger.
 
 use super::recorded::{conservation, recorded};
 use super::{Look, ResourceNames};

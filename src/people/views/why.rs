@@ -50,7 +50,7 @@ fn headline(verdict: &Verdict, look: Look) -> String {
     let row = &verdict.workload;
     let name = format!("{}/{}", row.metadata.namespace, row.metadata.name);
     let time = since(row.since, look);
-    // The state itself is no reason.
+    // A reason that only repeats the state is left out.
     let says_more = !row.reason.is_empty() && row.reason != row.state.as_str();
     let reason = if says_more { format!(": {}", row.reason) } else { String::new() };
     match row.state {
@@ -88,7 +88,7 @@ fn numbers(verdict: &Verdict) -> Option<String> {
         return Some(sentence(&verdict.obstacle));
     }
     let Some(blocker) = verdict.main_blocker() else {
-        // What no quota decides is said by the condition alone.
+        // If quota does not decide, only the condition explains the wait.
         let says = verdict.workload.message.trim_end_matches('.');
         let shown = verdict.workload.state == WorkloadState::Pending && !says.is_empty();
         return shown.then(|| sentence(says));
@@ -129,10 +129,10 @@ fn numbers(verdict: &Verdict) -> Option<String> {
     }
 }
 
-/// Most characters of a text that comes from an object, in a line that is read.
+/// Most characters of an object's text in one line.
 const SHOWN: usize = 2_000;
 
-/// Returns the start of a text that is too long to be read.
+/// Returns the text, cut to `SHOWN` characters.
 pub(in crate::people) fn shortened(text: &str) -> String {
     let length = text.chars().count();
     if length <= SHOWN {
@@ -166,7 +166,7 @@ fn result(kind: BlockerKindView) -> (&'static str, Tone) {
     }
 }
 
-/// Returns the blockers as rows, except one that is a text alone which was said already.
+/// Returns the blockers as rows, except one that only repeats `said`, a text above the table.
 fn blocker_table(verdict: &Verdict, said: &str, look: Look) -> String {
     let (blockers, next, fits) = (verdict.blockers.iter(), verdict.next.iter(), verdict.fits.iter());
     let rows: Vec<(BlockerKindView, &BlockerView)> = blockers
@@ -242,7 +242,8 @@ fn admission_table(verdict: &Verdict, look: Look) -> String {
     if table.is_empty() { String::new() } else { look.show(&table) }
 }
 
-/// Returns what happened as a line: `preempted at 13:02:11 by a workload of ClusterQueue ranking (InCohortReclamation)`.
+/// Returns an entry of the history as a line: `preempted at 13:02:11 by a workload of ClusterQueue ranking
+/// (InCohortReclamation)`.
 fn happened(entry: &HistoryEntry, look: Look) -> String {
     let time = at(entry.time, look);
     let says_more = !entry.reason.is_empty() && entry.reason != entry.event;
@@ -317,7 +318,7 @@ fn ahead(verdict: &Verdict) -> Option<String> {
     );
     let own = &verdict.workload.metadata.namespace;
     let first = ahead.first.first().map(|row| row.priority);
-    // One priority is said once.
+    // A priority that all share is shown once.
     let shared = first.filter(|first| ahead.first.iter().all(|row| row.priority == *first));
     let mut parts: Vec<String> = Vec::new();
     for row in &ahead.first {
@@ -336,7 +337,7 @@ fn ahead(verdict: &Verdict) -> Option<String> {
     Some(parts.join(", ") + &priority.unwrap_or_default())
 }
 
-/// Returns where an answer comes from.
+/// Returns the line about the origin of an answer.
 fn origin(source: &Source, partial: bool, look: Look) -> String {
     let time = source.time.map(|time| format!("State of {}, ", at(time, look))).unwrap_or_default();
     let from = match (source.kind, source.role) {

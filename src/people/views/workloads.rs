@@ -1,4 +1,4 @@
-//! `list workload`.
+//! Text of `list workload`.
 
 use super::Look;
 use super::amount::ResourceNames;
@@ -6,7 +6,7 @@ use super::time::since;
 use crate::people::text_table::{Side, TextTable, Tone};
 use crate::visibility::views::{BlockerView, ViewMetadata, WorkloadState, WorkloadView};
 
-/// Returns the table; `namespaces` adds the namespace, `one_queue` says that all rows are of one ClusterQueue.
+/// Returns the table. `namespaces` adds the namespace of each row.
 pub fn workloads(rows: &[WorkloadView], namespaces: bool, look: Look) -> String {
     let resources = rows.iter().flat_map(|row| row.needs.iter().map(|need| need.resource.as_str()));
     let names = ResourceNames::of(resources);
@@ -37,7 +37,7 @@ pub fn workloads(rows: &[WorkloadView], namespaces: bool, look: Look) -> String 
     }
     let mut table = TextTable::new(columns);
     if !look.wide {
-        // What a user reads a list for is the reason.
+        // The reason is kept: it is what users read a list for.
         table.give_up(&["PRIO", "NEEDS"]);
     }
     for row in rows {
@@ -48,7 +48,7 @@ pub fn workloads(rows: &[WorkloadView], namespaces: bool, look: Look) -> String 
             row.position.map_or_else(|| "-".to_owned(), |position| position.cluster_queue.to_string()),
             row.priority.to_string(),
             names.need(&row.needs),
-            // A reason that only repeats the state says nothing.
+            // A reason that only repeats the state is left out.
             or_dash(if row.reason == row.state.as_str() { "" } else { &row.reason }),
         ];
         if namespaces {
