@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_stays_small_and_names_no_other_place() {
+    fn script_stays_small_and_names_no_other_server() {
         let script = ASSETS[1].contents;
         assert!(script.lines().count() <= 100);
         for asset in ASSETS {

@@ -437,7 +437,7 @@ mod tests {
     use super::binding;
 
     #[test]
-    fn of_several_nodes_that_provide_as_little_the_nearest_binds() {
+    fn nearest_of_equal_nodes_binds() {
         let cases: [(&[f64], Option<usize>); 5] = [
             (&[], None),
             (&[0.0, 0.0, 0.0], Some(0)),

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_has_no_point_of_a_time_that_is_not_over() {
+    fn rate_has_no_point_of_an_unfinished_interval() {
         let chart = admissions(&report(vec![line("admissions", &[30.0, 540.0, 60.0, 1.0])])).unwrap();
         assert_eq!(chart.label, "Admissions per minute: between 1 and 18, last 2");
         assert_eq!(chart.caption, "Most: 18 per minute at 00:30.");

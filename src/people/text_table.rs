@@ -79,7 +79,7 @@ impl TextTable {
     }
 
     /// Sets the columns that a narrow terminal omits, in the order in which they are omitted.
-    pub fn give_up(&mut self, headings: &'static [&'static str]) {
+    pub fn omit_when_narrow(&mut self, headings: &'static [&'static str]) {
         self.optional = headings;
     }
 
@@ -181,7 +181,7 @@ impl TextTable {
             row.cells.iter().zip(widths).zip(&self.columns).enumerate()
         {
             let left = width.filter(|_| *side == Side::Left && position == last);
-            let cell = cut(cell, left.and_then(|width| room(width, used)));
+            let cell = cut(cell, left.and_then(|width| width_left(width, used)));
             let length = cell.chars().count();
             let missing = width_of.saturating_sub(length);
             let tone = row
@@ -200,7 +200,7 @@ impl TextTable {
             used += before + length + after;
         }
         if let Some(rest) = &row.rest {
-            out.push_str(&cut(rest, width.and_then(|width| room(width, used))));
+            out.push_str(&cut(rest, width.and_then(|width| width_left(width, used))));
         }
         // kubectl does not pad an empty last cell, but keeps the gap before it.
         let line = if self.least_width == 0 { out.trim_end() } else { &out };
@@ -219,8 +219,8 @@ fn quoted(text: &str) -> String {
 
 /// Returns how many characters of the last text of a line are shown after `used` characters; `None`, which means all, if fewer
 /// than `LEAST_CUT` would be left.
-fn room(width: usize, used: usize) -> Option<usize> {
-    Some(width.saturating_sub(used)).filter(|room| *room >= LEAST_CUT)
+fn width_left(width: usize, used: usize) -> Option<usize> {
+    Some(width.saturating_sub(used)).filter(|left| *left >= LEAST_CUT)
 }
 
 /// Cuts a text to a number of characters; an ellipsis marks the cut.
@@ -294,7 +294,7 @@ mod tests {
     fn optional_columns_are_omitted_before_the_last_is_cut() {
         let columns = ["NAME", "STATE", "PRIO", "NEEDS", "REASON"].map(|heading| (heading, Side::Left));
         let mut table = TextTable::new(columns);
-        table.give_up(&["PRIO", "NEEDS"]);
+        table.omit_when_narrow(&["PRIO", "NEEDS"]);
         table.push_toned(
             ["job-a", "Pending", "100", "8 gpu", "WaitingForQuota"].map(str::to_owned),
             1,

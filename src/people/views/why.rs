@@ -20,15 +20,15 @@ pub fn why(answer: &Answer<Verdict>, all: bool, look: Look) -> String {
     } else {
         text.push_str(&printable(&headline(verdict, look)));
         text.push('\n');
-        let said = numbers(verdict).unwrap_or_default();
-        if !said.is_empty() {
-            text.push_str(&printable(&said));
+        let lead = numbers(verdict).unwrap_or_default();
+        if !lead.is_empty() {
+            text.push_str(&printable(&lead));
             text.push('\n');
         }
         let table = if verdict.admission.is_some() {
             admission_table(verdict, look)
         } else {
-            blocker_table(verdict, &said, look)
+            blocker_table(verdict, &lead, look)
         };
         if !table.is_empty() {
             let _ = write!(text, "\n{table}");
@@ -166,15 +166,15 @@ fn result(kind: BlockerKindView) -> (&'static str, Tone) {
     }
 }
 
-/// Returns the blockers as rows, except one that only repeats `said`, a text above the table.
-fn blocker_table(verdict: &Verdict, said: &str, look: Look) -> String {
+/// Returns the blockers as rows, except one that only repeats `lead`, the sentence above the table.
+fn blocker_table(verdict: &Verdict, lead: &str, look: Look) -> String {
     let (blockers, next, fits) = (verdict.blockers.iter(), verdict.next.iter(), verdict.fits.iter());
     let rows: Vec<(BlockerKindView, &BlockerView)> = blockers
         .map(|row| (row.kind, row))
         .chain(next.map(|row| (BlockerKindView::Next, row)))
         .chain(fits.map(|row| (BlockerKindView::Fits, row)))
         .filter(|(_, row)| {
-            row.requested.is_some() || row.text.is_empty() || sentence(row.text.trim_end_matches('.')) != said
+            row.requested.is_some() || row.text.is_empty() || sentence(row.text.trim_end_matches('.')) != lead
         })
         .collect();
     if rows.is_empty() {
@@ -351,6 +351,6 @@ fn origin(source: &Source, partial: bool, look: Look) -> String {
         SourceKind::Manager | SourceKind::Cluster => "--from-cluster",
     };
     let missing = if partial { " A part of the answer is missing." } else { "" };
-    let said = sentence(&format!("{time}{from}"));
-    printable(&format!("{said}{missing} Try a change: sluice simulate {of} --then FILE"))
+    let origin = sentence(&format!("{time}{from}"));
+    printable(&format!("{origin}{missing} Try a change: sluice simulate {of} --then FILE"))
 }

@@ -38,7 +38,7 @@ pub fn workloads(rows: &[WorkloadView], namespaces: bool, look: Look) -> String 
     let mut table = TextTable::new(columns);
     if !look.wide {
         // The reason is kept: it is what users read a list for.
-        table.give_up(&["PRIO", "NEEDS"]);
+        table.omit_when_narrow(&["PRIO", "NEEDS"]);
     }
     for row in rows {
         let mut cells = vec![
