@@ -29,7 +29,7 @@ pub(super) const MAX_TOKEN_BYTES: usize = 16 << 10;
 
 /// Authenticates and authorizes clients with the API server, and caches the decisions.
 ///
-/// Its calls have their own rate limits, so that invalid tokens take nothing from the scheduler's writes. Recently allowed
+/// Its calls have their own rate limits, so that invalid tokens cannot slow down the scheduler's writes. Recently allowed
 /// tokens have a limit that other tokens cannot exhaust; all others wait in one queue, in order of arrival.
 #[derive(Clone)]
 pub struct Authorizer {

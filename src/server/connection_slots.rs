@@ -79,7 +79,7 @@ impl ConnectionSlots {
 }
 
 impl SlotTable {
-    /// Removes the entry with the lowest eviction rank among those that pass the filter.
+    /// Removes the entry with the lowest eviction rank among the entries that pass the filter.
     fn evict_lowest(&mut self, filter: impl Fn(&SlotEntry) -> bool) -> Option<SlotEntry> {
         let candidates = self.slots.iter().filter(|(_, entry)| filter(entry));
         let lowest =
@@ -161,7 +161,7 @@ pub(super) struct InFlightRequest {
 }
 
 impl InFlightRequest {
-    /// Records a request. `complete` tells whether it has no body to receive.
+    /// Records a request. `complete` is true if it has no body to receive.
     pub(super) fn new(activity: Arc<ConnectionActivity>, complete: bool) -> Arc<Self> {
         let mut state = activity.state();
         state.had_request = true;

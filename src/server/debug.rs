@@ -1,6 +1,6 @@
 //! The debug endpoints: the state of the process as JSON, its history, and the log level.
 //!
-//! Invariants: a request ends in bounded time, also while the core hangs: the answer then has what is known without the
+//! Invariants: a request ends in bounded time, also while the core hangs: the answer then has only what is known without the
 //! core; a refused log level changes nothing.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const CORE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum length of a log level in bytes.
 const MAX_LEVEL_BYTES: usize = 4 << 10;
 
-/// What is known without the core.
+/// State of the process that needs no answer of the core.
 pub type ReadShell = Arc<dyn Fn() -> Map<String, Value> + Send + Sync>;
 /// Asks the core. `None` if it cannot be asked.
 pub type AskCore<T> = Arc<dyn Fn() -> BoxFuture<'static, Option<T>> + Send + Sync>;
@@ -44,11 +44,11 @@ pub trait LogLevel: Send + Sync {
 /// What the endpoints read and set.
 #[derive(Clone)]
 pub struct DebugSources {
-    /// What is known without the core.
+    /// State of the process that needs no answer of the core.
     pub shell: ReadShell,
     /// The core.
     pub core: AskCore<Inspection>,
-    /// The core, for what its history says: JSON.
+    /// The core's history, as JSON.
     pub history: AskCore<Value>,
     /// The level of the logs.
     pub log_level: Arc<dyn LogLevel>,

@@ -93,7 +93,7 @@ impl ListenerLimits {
 pub struct ListenerStop {
     /// True once clients should use another replica; requests are still answered.
     pub retiring: watch::Receiver<bool>,
-    /// No more connections.
+    /// True once no connection may be accepted; open ones are drained.
     pub stop: watch::Receiver<bool>,
 }
 

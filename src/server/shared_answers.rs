@@ -1,7 +1,7 @@
-//! Answers that are kept for a moment, so that many who ask the same at once cost one answer.
+//! Answers that are kept for a short time, so that concurrent equal questions cost one answer.
 //!
-//! Invariants: an answer is kept for exactly its key, which holds the access of the user; the number of kept answers is bounded; of
-//! those who ask at once, one makes the answer and the others wait for it; a failure is not kept.
+//! Invariants: an answer is kept for exactly its key, which holds the access of the user; the number of kept answers is
+//! bounded; of concurrent requests with one key, one makes the answer and the others wait for it; a failure is not kept.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Most answers, if no other number is set.
+/// Most kept answers by default.
 const MAX_KEPT: usize = 256;
 
 /// The last answer to a question; locked while it is made.
@@ -24,7 +24,7 @@ pub struct SharedAnswers<T, K = String> {
 }
 
 impl<T: Clone, K: Ord> SharedAnswers<T, K> {
-    /// Returns what keeps answers for this time.
+    /// Returns a cache that keeps answers for this time.
     pub fn for_time(ttl: Duration) -> Self {
         Self { ttl, most: MAX_KEPT, kept: Mutex::default() }
     }

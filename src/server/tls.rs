@@ -71,12 +71,12 @@ pub fn server_config_with_clients(
     Ok(Arc::new(config))
 }
 
-/// The certificates that a client presented, its own first. Only that it has the key is verified.
+/// The certificates that a client presented, its own first. TLS verifies only that the client has the key.
 #[derive(Clone, Debug)]
 pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
 
 /// Builds the configuration of a port whose clients may present a certificate of any authority: each request is checked against
-/// the authorities of that moment (`apis::front_proxy`), and a client without a valid one is told so.
+/// the authorities of that moment (`apis::front_proxy`), so that a client without a valid certificate gets an error of HTTP.
 ///
 /// # Errors
 /// The configuration leaves no TLS version or suite to negotiate.
@@ -88,7 +88,7 @@ pub fn server_config_with_any_client(
     server_config_with_clients(serving, options, Some(Arc::new(AnyClient(algorithms))))
 }
 
-/// Verifies that a client has the key of the certificate that it presents, and nothing else.
+/// Verifies only that a client has the key of the certificate that it presents.
 #[derive(Debug)]
 struct AnyClient(WebPkiSupportedAlgorithms);
 

@@ -1,7 +1,7 @@
-//! Who a bearer token belongs to and what that user may list, as the API server says.
+//! The user of a bearer token and that user's rights to list, as reviewed by the API server.
 //!
-//! Invariants: only digests of tokens are stored; tables are bounded; reviews of tokens that were never valid have a queue and a rate
-//! of their own, so that they delay no user; a failed review is no permission.
+//! Invariants: only digests of tokens are stored; tables are bounded; reviews of tokens that were never valid have a queue and
+//! a rate of their own, so that they delay no user; a failed review grants nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,15 +17,15 @@ use crate::kube::client::{Caller, Rate};
 
 /// Rate of reviews of users whose token was valid before.
 const USER_RATE: Rate = Rate { per_second: 50.0, burst: 100.0 };
-/// How long a token or a permission is not reviewed again. With the interval at which streams ask, a role that is removed ends
-/// them within a minute.
+/// How long a review is used. Together with the interval at which streams ask for reviews, a removed role ends streams within a
+/// minute.
 const ALLOWED_TTL: Duration = Duration::from_secs(40);
-/// How long the reviews of a token that was valid have priority.
+/// How long after a valid review the reviews of a token have priority.
 const KNOWN_TTL: Duration = Duration::from_hours(1);
 /// Most users that are remembered.
 const MAX_USERS: usize = 1_024;
 
-/// Why there is no answer.
+/// Why there is no review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoReview {
     /// Too many reviews wait.
@@ -46,7 +46,7 @@ impl From<ReviewError> for NoReview {
     }
 }
 
-/// A right to list objects that only exist as answers.
+/// A right to list a resource of an aggregated API group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListRight<'a> {
     /// API group.
@@ -87,7 +87,7 @@ impl Users {
 pub struct UserAuthorizer {
     unknown_tokens: ReviewQueue,
     users: ReviewQueue,
-    /// Audience for which tokens must be; empty for that of the API server.
+    /// Required audience of tokens; empty for that of the API server.
     audience: Arc<str>,
     known: Arc<Mutex<Users>>,
     decisions: Arc<Mutex<DecisionCache>>,
@@ -107,7 +107,7 @@ impl UserAuthorizer {
         }
     }
 
-    /// The audience for which tokens must be.
+    /// Returns the required audience of tokens.
     pub fn audience(&self) -> &str {
         &self.audience
     }
@@ -124,7 +124,7 @@ impl UserAuthorizer {
     /// Returns the user of a token, or `None` if the token is not valid.
     ///
     /// # Errors
-    /// There is no answer.
+    /// There is no review.
     pub async fn identify(&self, token: &str) -> Result<Option<Arc<User>>, NoReview> {
         if token.is_empty() || token.len() > MAX_TOKEN_BYTES {
             return Ok(None);
@@ -163,7 +163,8 @@ impl UserAuthorizer {
         Ok(user)
     }
 
-    /// Reads a TokenReview. A token of the API server that does not know audiences counts for none but its own.
+    /// Reads a TokenReview. If the API server does not support audiences, the token is accepted only for the API server's own
+    /// audience.
     fn user_of(&self, response: &Value) -> Option<User> {
         let status = response.get("status")?;
         let audiences = status.get("audiences").and_then(Value::as_array);
@@ -186,7 +187,7 @@ impl UserAuthorizer {
     /// Returns whether the user of a token may list objects.
     ///
     /// # Errors
-    /// There is no answer.
+    /// There is no review.
     pub async fn may_list(&self, token: &str, user: &User, right: ListRight<'_>) -> Result<bool, NoReview> {
         let ListRight { group, resource, namespace } = right;
         let digest =

@@ -1,8 +1,8 @@
 //! Webhooks over HTTP: reads the body within its limits, then runs the pure review, of an admission or a conversion.
 //!
 //! Invariants: the total size of bodies, parsed values and responses is bounded over all clients; a small review never waits
-//! for a large one; a review that panics is answered and counted, and the process continues (I23). Conversions need nothing but
-//! the object, so they are answered from the first moment on, whether this replica is ready or not.
+//! for a large one; a review that panics is answered and counted, and the process continues (I23). Conversions need only the
+//! object, so they are answered from the start, whether this replica is ready or not.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -332,7 +332,7 @@ enum HeldCapacity {
 /// The answer to a review.
 struct Answer {
     body: Bytes,
-    /// Whether another one may be given a moment later.
+    /// Whether a later review of the same request may answer differently.
     may_change: bool,
 }
 

@@ -1,7 +1,7 @@
-//! What a user may do: the API server decides, by a SubjectAccessReview.
+//! Permissions of users: the API server decides, by a SubjectAccessReview.
 //!
-//! Invariants: a decision is used for ten seconds at most, for exactly the user and request that it was made for; the reviews have
-//! a rate of their own, so that users take nothing from the scheduler's writes; a failed review is no permission.
+//! Invariants: a decision is used for ten seconds at most, for exactly the user and request that it was made for; the reviews
+//! have a rate of their own, so that users cannot slow down the scheduler's writes; a failed review grants nothing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,7 +58,7 @@ impl Decisions {
             self.0.retain(|_, (_, at)| now.saturating_sub(*at) < DECISION_TTL);
         }
         if self.0.len() >= MAX_DECISIONS {
-            // All are new: the users ask again.
+            // All decisions are recent. Without them the next requests are reviewed again.
             self.0.clear();
         }
         self.0.insert(digest, (allowed, now));

@@ -18,7 +18,7 @@ const MAX_KEPT: usize = 32;
 
 /// Asks the core of this process.
 pub trait AskCapacity: Send + Sync {
-    /// Returns what flavors have; `None` if too many questions wait.
+    /// Returns the capacity of flavors; `None` if too many questions wait.
     fn capacity(&self, question: CapacityQuestion) -> BoxFuture<'static, Option<CapacityReport>>;
 }
 

@@ -1,6 +1,6 @@
 //! Answers that are constants of the program: discovery, OpenAPI and the version, made once.
 //!
-//! Invariant: an answer costs a look-up and a copy of a pointer, for any client.
+//! Invariant: an answer costs a look-up and a copy of a pointer, whatever the client asks.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Document {
         Self { body: Bytes::from(document.to_string()), media_type: media_type.to_owned(), tag }
     }
 
-    /// Returns the document, or that it is unchanged.
+    /// Returns the document, or `304 Not Modified` if the client has it.
     fn respond(&self, headers: &HeaderMap) -> Response {
         let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());
         let mut response = if known == Some(&self.tag) {
@@ -50,9 +50,9 @@ impl Document {
 /// All constant answers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Constants {
-    /// By path, without slashes at its ends.
+    /// Documents by path, without slashes at its ends.
     documents: BTreeMap<String, Document>,
-    /// Those of `apis`, by their form.
+    /// Documents of the path `apis`, by their form.
     groups: Vec<(Discovery, Document)>,
 }
 

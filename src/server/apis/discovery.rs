@@ -11,14 +11,14 @@ use super::negotiation::accepted;
 /// Form of the answer to `/apis`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Discovery {
-    /// All of it in one answer, in this version of its group.
+    /// Groups, versions and resources in one answer, in this version of its group.
     Aggregated(&'static str),
-    /// The groups with their versions alone.
+    /// Groups and versions without resources.
     Groups,
 }
 
 impl Discovery {
-    /// Returns the most wanted form that is known; `None` if none is.
+    /// Returns the known form that the client prefers; `None` if it accepts none.
     pub(super) fn of(header: Option<&str>) -> Option<Self> {
         accepted(header).iter().filter(|one| one.is_json()).find_map(|one| match one.parameter("as") {
             "" => Some(Self::Groups),

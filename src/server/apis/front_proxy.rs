@@ -1,4 +1,5 @@
-//! Who a request is from: the API server passes the user in headers, and proves by its client certificate that it is the API server.
+//! Authentication of requests that the API server passes on: it sends the user in headers, and proves by its client certificate
+//! that it is the API server.
 //!
 //! Invariants: the headers count only with a certificate that the authority of front proxies signed, for client
 //! authentication, with a name that is allowed, checked for each request against the newest settings; before the settings are
@@ -26,7 +27,7 @@ use crate::kube::rbac_check::FRONT_PROXY_CONFIG_MAP as CONFIG_MAP;
 use crate::kube::watch::{WatchSettings, watch_object};
 use crate::server::tls::PeerCertificates;
 
-/// Most values of all headers together that make up a user.
+/// Most header values of one user, over all headers.
 const MAX_VALUES: usize = 2_000;
 
 /// A user, in the form of a SubjectAccessReview.
@@ -48,7 +49,7 @@ pub struct User {
 /// How API servers identify themselves and their users.
 struct Trust {
     verifier: Arc<dyn ClientCertVerifier>,
-    /// Common names of their certificates; empty for any.
+    /// Accepted common names of client certificates; empty for any.
     names: Vec<String>,
     headers: UserHeaders,
 }
@@ -70,7 +71,7 @@ pub struct FrontProxy {
 }
 
 impl FrontProxy {
-    /// Follows the ConfigMap. Never returns. Settings that cannot be used are logged, and no user is known then.
+    /// Follows the ConfigMap. Never returns. Invalid settings are logged; until they are corrected no user is known.
     pub async fn watch(self: Arc<Self>, client: Client, settings: WatchSettings) {
         let (namespace, name) = CONFIG_MAP;
         let resource =
@@ -104,7 +105,7 @@ impl FrontProxy {
     /// Returns the user of a request.
     ///
     /// # Errors
-    /// Why it is not known.
+    /// The reason why the user is not known.
     pub fn user(
         &self,
         headers: &HeaderMap,
@@ -169,7 +170,7 @@ impl Trust {
 }
 
 impl UserHeaders {
-    /// Returns the user that headers name; `None` if they name none, or have more than a user can have.
+    /// Returns the user that headers name; `None` without a name, or above `MAX_VALUES`.
     fn user(&self, headers: &HeaderMap) -> Option<User> {
         let values = |names: &[String]| -> Vec<String> {
             let all = names.iter().flat_map(|name| headers.get_all(name.as_str()));

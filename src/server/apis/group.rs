@@ -1,5 +1,5 @@
-//! What an API group has: versions, resources, and who answers. Discovery, OpenAPI and routes follow from the description, so that
-//! another group needs a description and a handler.
+//! Description of an API group: versions and resources. Discovery, OpenAPI and routes follow from it, so that another group
+//! needs only a description and a handler.
 
 use axum::response::Response;
 use futures::future::BoxFuture;
@@ -11,15 +11,15 @@ use super::negotiation::Format;
 /// An API group.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupDescription {
-    /// Its name.
+    /// DNS name of the group, as in `apiVersion`.
     pub name: &'static str,
-    /// Its versions, the preferred one first.
+    /// Versions, the preferred one first.
     pub versions: &'static [&'static str],
-    /// Its resources.
+    /// Resources of all versions.
     pub resources: &'static [ResourceDescription],
     /// Returns the schemas of a version, by name without the prefix of `schema_prefix`.
     pub schemas: fn(version: &str) -> Vec<(&'static str, Value)>,
-    /// What precedes version and name in the names of schemas.
+    /// Prefix of version and name in the names of schemas.
     pub schema_prefix: &'static str,
 }
 
@@ -36,52 +36,52 @@ pub struct ResourceDescription {
     pub short_names: &'static [&'static str],
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
-    /// Verbs on it; none where it only has subresources.
+    /// Verbs; empty if only subresources are served.
     pub verbs: &'static [&'static str],
     /// Options of the query of its lists.
     pub options: &'static [QueryOption],
-    /// What it is.
+    /// Description in OpenAPI, as `kubectl explain` shows it.
     pub description: &'static str,
-    /// Its subresources.
+    /// Subresources, each a path segment after the name.
     pub subresources: &'static [SubresourceDescription],
 }
 
 /// A subresource.
 #[derive(Clone, Copy, Debug)]
 pub struct SubresourceDescription {
-    /// Its name.
+    /// Path segment of the subresource.
     pub name: &'static str,
     /// Kind of the answer, which is the name of its schema.
     pub kind: &'static str,
-    /// Verbs on it.
+    /// Verbs.
     pub verbs: &'static [&'static str],
     /// Options of the query.
     pub options: &'static [QueryOption],
-    /// What it is.
+    /// Description in OpenAPI, as `kubectl explain` shows it.
     pub description: &'static str,
 }
 
 /// An option of a query.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryOption {
-    /// Its name.
+    /// Name of the query parameter.
     pub name: &'static str,
-    /// Its type, as in OpenAPI.
+    /// Type of the value, as in OpenAPI.
     pub kind: &'static str,
-    /// What it is.
+    /// Description in OpenAPI, as `kubectl explain` shows it.
     pub description: &'static str,
 }
 
 /// A request that the client may make.
 #[derive(Clone, Debug)]
 pub struct ResourceRequest {
-    /// Who asks.
+    /// User of the request, authorized for the target.
     pub user: User,
-    /// What is asked for.
+    /// Requested resource or object.
     pub target: ResourcePath,
     /// Query of the URL.
     pub query: Option<String>,
-    /// What the client accepts.
+    /// Form of the answer that the client prefers.
     pub format: Format,
 }
 
@@ -118,10 +118,10 @@ pub struct ResourcePath {
 
 /// Answers the requests to a group.
 pub trait ApiGroup: Send + Sync {
-    /// Returns what the group has.
+    /// Returns the description of the group.
     fn description(&self) -> &'static GroupDescription;
 
-    /// Answers a request to get or list what the description has. The client is authorized.
+    /// Answers a request to get or list a described resource. The user is authorized already.
     fn answer(&self, request: ResourceRequest) -> BoxFuture<'static, Response>;
 }
 
@@ -131,7 +131,7 @@ impl GroupDescription {
         self.versions.iter().find(|version| **version == name).copied()
     }
 
-    /// Returns what a path below `/apis/GROUP/` names: the version, the resource with its name and subresource, and the verbs on it.
+    /// Parses a path below `/apis/GROUP/`. Returns version, resource, name and subresource, and the verbs on them.
     pub(super) fn parse(&self, path: &[String]) -> Option<(ResourcePath, &'static [&'static str])> {
         let (version, rest) = path.split_first()?;
         let version = self.version(version)?;
@@ -148,7 +148,7 @@ impl GroupDescription {
             _ => return None,
         };
         let resource = self.resources.iter().find(|known| known.plural == plural)?;
-        // Objects of namespaces may be listed together.
+        // Namespaced objects may also be listed over all namespaces.
         let is_everywhere = resource.namespaced && namespace.is_none();
         if resource.namespaced != namespace.is_some() && !(is_everywhere && name.is_none()) {
             return None;

@@ -1,7 +1,7 @@
-//! Aggregated API groups: what the API server passes on to this process.
+//! Aggregated API groups: requests that the API server passes on to this process.
 //!
 //! A group is a description and a handler (`group`); discovery, OpenAPI, authentication, authorization and errors are the same
-//! for all. Invariants: discovery and OpenAPI are constants of the program, and are answered at once and to all; a resource is
+//! for all. Invariants: discovery and OpenAPI are constants of the program, answered at once to every client; a resource is
 //! answered only to a user that the API server names and permits.
 
 pub mod access;
@@ -42,18 +42,18 @@ const MAX_PATH_BYTES: usize = 2 << 10;
 /// Counts the requests for resources, by group, resource and HTTP status.
 pub type OnRequest = Arc<dyn Fn(&'static str, &'static str, StatusCode) + Send + Sync>;
 
-/// What the server needs.
+/// Parts of the server.
 #[derive(Clone)]
 pub struct ApiServer {
     /// The groups, in order of discovery.
     pub groups: Arc<[Arc<dyn ApiGroup>]>,
-    /// Who requests are from.
+    /// Authenticates the users of requests.
     pub front_proxy: Arc<FrontProxy>,
-    /// What users may do.
+    /// Authorizes users.
     pub access: AccessReviewer,
-    /// Is told of requests.
+    /// Called after each request for a resource.
     pub on_request: OnRequest,
-    /// Answers other processes of this installation, if they may ask.
+    /// Answers other processes of this installation; `None` if this process serves no such path.
     pub private: Option<Arc<PrivatePath>>,
 }
 
@@ -130,7 +130,7 @@ impl ApiServer {
     }
 }
 
-/// Answers a request of a user who may see everything that the group has: of this process itself.
+/// Answers a request of this process itself, which may see all of the group.
 pub async fn answer_as(group: &dyn ApiGroup, user: front_proxy::User, request: Request) -> Response {
     let Some(segments) = segments(request.uri().path()) else {
         return status::bad_request("the path is not UTF-8");
@@ -146,7 +146,7 @@ pub async fn answer_as(group: &dyn ApiGroup, user: front_proxy::User, request: R
 /// Returns the verb of a request, as in rules of RBAC.
 fn verb_of(request: &Request, target: &group::ResourcePath) -> &'static str {
     let watch = group::first_option(request.uri().query(), "watch");
-    // As API servers read it.
+    // Parsed as API servers do.
     let watches = watch.is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0");
     match *request.method() {
         Method::GET | Method::HEAD if watches => "watch",
@@ -160,7 +160,7 @@ fn verb_of(request: &Request, target: &group::ResourcePath) -> &'static str {
     }
 }
 
-/// Answers a request that may be made. The request is read before the answer is awaited.
+/// Answers an authorized request. The request is parsed before the answer is awaited.
 fn answer_permitted(
     group: &dyn ApiGroup,
     user: front_proxy::User,

@@ -1,7 +1,7 @@
-//! Which of the accepted media types is answered.
+//! Content negotiation: selects the media type of an answer.
 //!
-//! Clients list several, often with one first that this server does not have, such as protobuf: the first that it has is taken, by
-//! weight and then by order. An unknown one is no error as long as another one is accepted.
+//! Clients list several types, often one first that this server lacks, such as protobuf. The first type that it has is chosen,
+//! by weight and then by order. Unknown types are no error as long as one type is known.
 
 /// A media type of the header `Accept`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Accepted<'_> {
     }
 }
 
-/// Reads the header `Accept`, the most wanted types first. Without one everything is accepted.
+/// Parses the header `Accept`, preferred types first. Without the header every type is accepted.
 pub(super) fn accepted(header: Option<&str>) -> Vec<Accepted<'_>> {
     let header = header.filter(|header| !header.trim().is_empty()).unwrap_or("*/*");
     let mut types: Vec<Accepted<'_>> = header.split(',').map(one_type).filter(|one| one.weight > 0).collect();
@@ -55,7 +55,7 @@ fn thousandths(text: &str) -> u32 {
     whole.saturating_mul(1_000).saturating_add(decimals.parse().unwrap_or(0)).min(1_000)
 }
 
-/// How a resource is answered.
+/// Form of the answer about a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// The objects.

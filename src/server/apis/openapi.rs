@@ -33,7 +33,7 @@ fn schema_name(group: &GroupDescription, version: &str, name: &str) -> String {
     format!("{}.{version}.{name}", group.schema_prefix)
 }
 
-/// Replaces local references by those of a document.
+/// Replaces local references by references of a document.
 fn resolve(value: Value, full_name: &impl Fn(&str) -> String, form: Form) -> Value {
     match value {
         Value::Object(fields) => {
@@ -49,7 +49,7 @@ fn resolve(value: Value, full_name: &impl Fn(&str) -> String, form: Form) -> Val
     }
 }
 
-/// Returns the schemas of a version by their full names. Those of answers have their kind.
+/// Returns the schemas of a version by their full names. Schemas of answers have their kind.
 fn schemas(group: &GroupDescription, version: &str, form: Form) -> Map<String, Value> {
     let operations: Vec<Operation> = group.resources.iter().flat_map(operations).collect();
     let full_name = |name: &str| schema_name(group, version, name);
@@ -67,7 +67,7 @@ fn schemas(group: &GroupDescription, version: &str, form: Form) -> Map<String, V
     all
 }
 
-/// A request that may be made to a resource.
+/// An operation of OpenAPI: a verb on a resource.
 struct Operation {
     resource: &'static ResourceDescription,
     /// `get` or `list`.
@@ -77,11 +77,11 @@ struct Operation {
     subresource: &'static str,
     options: &'static [QueryOption],
     description: &'static str,
-    /// Whether the objects of one namespace are asked for.
+    /// Whether the path has a namespace.
     in_namespace: bool,
 }
 
-/// Returns what may be asked of a resource.
+/// Returns the operations on a resource.
 fn operations(resource: &'static ResourceDescription) -> Vec<Operation> {
     let mut all = Vec::new();
     let of = |verb, kind: String, in_namespace| Operation {
@@ -125,7 +125,7 @@ fn parameter(form: Form, place: &str, (name, kind, description): (&str, &str, &s
 }
 
 impl Operation {
-    /// Kind of the objects that it is about: of a list, those in it, as the API server says of its own lists.
+    /// Kind of the objects of the operation; for a list the kind of its items, as in the API server's own documents.
     fn object(&self) -> &str {
         if self.verb == "list" { self.resource.kind } else { &self.kind }
     }
@@ -183,7 +183,7 @@ impl Operation {
     }
 }
 
-/// Number of words of the group's name that its operations have: as many as tell it from the other groups.
+/// Number of words of the group's name in the ids of its operations: as many as distinguish it from the other groups.
 fn group_words(group: &GroupDescription) -> usize {
     if group.name == crate::api::visibility::GROUP { 1 } else { 2 }
 }
@@ -237,7 +237,7 @@ pub(super) fn v3_index<'a>(groups: impl Iterator<Item = &'a GroupDescription>) -
 pub(super) fn etag(document: &Value) -> String {
     let digest = Sha256::digest(document.to_string().as_bytes());
     digest.iter().take(16).fold(String::new(), |mut text, byte| {
-        // Writing to a String does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{byte:02X}");
         text
     })
@@ -249,7 +249,7 @@ mod tests {
     use crate::server::apis::views;
     use crate::server::apis::visibility::GROUP;
 
-    /// All references in a document.
+    /// Collects all references in a document.
     fn references(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(fields) => {
@@ -279,7 +279,7 @@ mod tests {
         }
     }
 
-    /// `kubectl explain` takes the kind of the operation, and the schema of this kind.
+    /// `kubectl explain` looks up the kind of the operation, and then the schema of this kind.
     #[test]
     fn a_resource_that_is_only_listed_is_explained_by_its_objects() {
         let document = v3(&views::GROUP, "v1alpha1");

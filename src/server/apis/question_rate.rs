@@ -1,7 +1,7 @@
-//! How often users may ask what costs the core time.
+//! Rate limit of questions that cost the core time.
 //!
-//! Invariants: each user has a rate of its own, so that one cannot use up that of the others; all together have one as well; the
-//! memory for users is bounded.
+//! Invariants: each user has a rate of its own, so that no user can use up the rate of others; the sum over all users is
+//! bounded too; the memory for users is bounded.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 const PER_USER: u32 = 20;
 /// Questions of all users in a second.
 const TOTAL: u32 = 100;
-/// Length of the time that is counted.
+/// Length of the interval in which questions are counted.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Most users that are counted in a window: more than may ask in it.
+/// Most users that are counted in a window; more than `TOTAL` admits.
 const MAX_USERS: usize = 1_024;
 
 /// Counts the questions of the current second.

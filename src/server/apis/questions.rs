@@ -1,9 +1,9 @@
-//! The private path by which other processes of this installation ask the leader what only it knows, and the replica whose history
-//! began first what it recorded.
+//! The private path between processes of this installation. They ask the leader for what only it knows, and the replica whose
+//! history began first for what it recorded.
 //!
-//! Invariants: a question counts only with a token of one of our own ServiceAccounts for the audience of this path, which the API
-//! server reviews; the rights of that account decide nothing, because the question has the access of the user who asks; only the
-//! leader answers for the leader.
+//! Invariants: a question is accepted only with a token of one of this installation's ServiceAccounts for the audience of this
+//! path, which the API server reviews; the rights of that account do not matter, because the question carries the access of the
+//! user; a replica that does not lead does not answer questions for the leader.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,9 +37,9 @@ const MAX_REVIEWS: usize = 64;
 /// Rate of reviews.
 const REVIEW_RATE: Rate = Rate { per_second: 5.0, burst: 20.0 };
 
-/// Answers questions that not every process can answer.
+/// Answers questions that only some processes can answer.
 pub trait AnswerQuestions: Send + Sync {
-    /// Returns the answer; `None` if there is none now.
+    /// Returns the answer; `None` if no process can answer at present.
     fn answer(&self, question: Question) -> BoxFuture<'static, Option<LeaderAnswer>>;
 }
 
@@ -53,7 +53,7 @@ pub struct PrivatePath {
     pub local: Arc<dyn AnswerQuestions>,
 }
 
-/// Asks the API server whether a token is of one of our ServiceAccounts, for our audience.
+/// Asks the API server whether a token belongs to one of this installation's ServiceAccounts and has the audience of the path.
 pub struct TokenReviewer {
     caller: Caller,
     /// Names of the accounts, as `system:serviceaccount:NAMESPACE:NAME`.
@@ -90,7 +90,7 @@ impl TokenReviewer {
     }
 }
 
-/// Whether a review says that the token is valid, for our audience and of one of these accounts.
+/// Whether a review accepts the token: valid, for the audience of the path, of one of these accounts.
 fn is_accepted(review: &Value, accounts: &[String]) -> bool {
     let at = |pointer: &str| review.pointer(pointer);
     let audiences = at("/status/audiences").and_then(Value::as_array);

@@ -16,25 +16,25 @@ pub(super) fn failure(code: StatusCode, reason: &str, message: &str, details: &V
     (code, axum::Json(status)).into_response()
 }
 
-/// Returns that the request cannot be read.
+/// Returns 400: the request is malformed.
 pub(super) fn bad_request(message: &str) -> Response {
     failure(StatusCode::BAD_REQUEST, "BadRequest", message, &json!({}))
 }
 
-/// Returns that a path does not exist.
+/// Returns 404: there is no such path.
 pub(super) fn unknown_path() -> Response {
     let message = "the server could not find the requested resource";
     failure(StatusCode::NOT_FOUND, "NotFound", message, &json!({}))
 }
 
-/// Returns that an object does not exist; `kind` is the word for it.
+/// Returns 404: there is no such object. `kind` is the noun for it.
 pub(super) fn not_found(path: &ResourcePath, kind: &str) -> Response {
     let (group, name) = (path.group, &path.name);
     let details = json!({"name": name, "group": group, "kind": kind});
     failure(StatusCode::NOT_FOUND, "NotFound", &format!("{kind}.{group} {name:?} not found"), &details)
 }
 
-/// Returns that the client should try again shortly.
+/// Returns 503: the client should try again shortly.
 pub(super) fn unavailable(message: &str) -> Response {
     let details = json!({"retryAfterSeconds": 1});
     let mut response = failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message, &details);
@@ -42,7 +42,7 @@ pub(super) fn unavailable(message: &str) -> Response {
     response
 }
 
-/// Returns that too many requests wait.
+/// Returns 429: too many requests wait.
 pub(super) fn too_many(message: &str) -> Response {
     let details = json!({"retryAfterSeconds": 1});
     let mut response = failure(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message, &details);
@@ -50,12 +50,12 @@ pub(super) fn too_many(message: &str) -> Response {
     response
 }
 
-/// Returns that a list cannot go on from its token.
+/// Returns 410: the continue token of a list has expired.
 pub(super) fn gone(message: &str) -> Response {
     failure(StatusCode::GONE, "Expired", message, &json!({}))
 }
 
-/// Returns that a user may not do this.
+/// Returns 403: the user lacks the permission.
 pub(super) fn forbidden(user: &str, verb: &str, path: &ResourcePath) -> Response {
     let ResourcePath { group, resource, subresource, namespace, name, .. } = path;
     let scope = if namespace.is_empty() {
@@ -72,23 +72,23 @@ pub(super) fn forbidden(user: &str, verb: &str, path: &ResourcePath) -> Response
     failure(StatusCode::FORBIDDEN, "Forbidden", &message, &details)
 }
 
-/// Returns that a verb does not exist on a resource.
+/// Returns 405: the resource does not have the verb.
 pub(super) fn method_not_allowed(message: &str) -> Response {
     failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message, &json!({}))
 }
 
-/// Returns that no accepted media type is served.
+/// Returns 406: no accepted media type is served.
 pub(super) fn not_acceptable(served: &str) -> Response {
     let message = format!("only these media types are served: {served}");
     failure(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", &message, &json!({}))
 }
 
-/// Returns that the client is not known.
+/// Returns 401: the client is not authenticated.
 pub(super) fn unauthorized(message: &str) -> Response {
     failure(StatusCode::UNAUTHORIZED, "Unauthorized", message, &json!({}))
 }
 
-/// Returns that a client is none of this installation.
+/// Returns 403: the client does not belong to this installation.
 pub(super) fn not_ours() -> Response {
     let message = "only processes of this installation may ask, with a token of their own for this purpose";
     failure(StatusCode::FORBIDDEN, "Forbidden", message, &json!({}))

@@ -1,7 +1,7 @@
 //! The group `visibility.sluice.dev`: views of workloads and queues for users, and why a workload waits.
 //!
-//! Invariants: a view is built with the access of the user who asks; an answer takes the memory of its page; what only the leader
-//! knows is asked of it, and the answer is `partial` where it cannot be asked.
+//! Invariants: a view is built with the access of the requesting user; the memory of an answer is bounded by its page; the
+//! leader is asked for what only it knows, and the answer is `partial` if it cannot be asked.
 
 mod audit;
 mod body;
@@ -115,7 +115,7 @@ const fn resource(plural: &'static str, singular: &'static str, kind: &'static s
     }
 }
 
-/// What the group has.
+/// Description of the group.
 pub static GROUP: GroupDescription = GroupDescription {
     name: names::VIEWS_GROUP,
     versions: &[names::VIEWS_VERSION],
@@ -174,14 +174,14 @@ pub static GROUP: GroupDescription = GroupDescription {
     schemas: schemas::schemas,
     schema_prefix: "dev.sluice.visibility",
 };
-/// Who may list these sees the cluster.
+/// A user that may list these may see the cluster.
 const CLUSTER_QUEUES: &str = "clusterqueueviews";
 
-/// Answers from the published snapshot, and by asking the leader.
+/// Answers from the published snapshot and, where that is not enough, from the leader.
 pub struct ViewsGroup {
-    /// What is published.
+    /// The published snapshot.
     pub published: Arc<ArcSwap<Snapshot>>,
-    /// What users may do.
+    /// Authorizes users.
     pub access: AccessReviewer,
     /// Asks the leader.
     pub leader: Arc<dyn AnswerQuestions>,
@@ -189,13 +189,13 @@ pub struct ViewsGroup {
     pub rate: Arc<QuestionRate>,
     /// The findings of the last minute.
     pub audits: Arc<AuditCache>,
-    /// What flavors have.
+    /// Capacity of flavors of the last seconds.
     pub capacity: Arc<CapacityCache>,
-    /// Until when this replica has heard of changes.
+    /// Time up to which this replica has received all changes.
     pub heard_until: HeardUntil,
     /// Name of this replica.
     pub replica: String,
-    /// What readers of a namespace are shown of shared queues.
+    /// Details of shared queues that readers of a namespace may see.
     pub tenant_detail: TenantDetail,
 }
 
@@ -224,7 +224,7 @@ impl ApiGroup for ViewsGroup {
 /// A refusal as a response.
 type Refused = Box<Response>;
 
-/// A request with what answers it.
+/// A request, and the sources of its answer.
 struct Asked {
     snapshot: Arc<Snapshot>,
     reviewer: AccessReviewer,
@@ -278,8 +278,8 @@ impl Asked {
         }
     }
 
-    /// Returns what the user may see: the namespace, or all, for which this request was reviewed, and the cluster if the user may
-    /// list ClusterQueues.
+    /// Returns the access of the user: the namespace, or all namespaces, for which this request was reviewed, and the cluster
+    /// if the user may list ClusterQueues.
     async fn access(&self) -> Result<Access, Refused> {
         let target = &self.request.target;
         let resource = GROUP.resources.iter().find(|resource| resource.plural == target.resource);
@@ -338,7 +338,7 @@ impl Asked {
         Ok(WorkloadQuery { namespace, selector, page: self.page()? })
     }
 
-    /// Returns the priority that the Workload would have.
+    /// Returns the priority of the query, which replaces that of the Workload.
     fn priority(&self) -> Result<Option<i64>, Refused> {
         let Some(text) = self.request.option("priority").filter(|text| !text.is_empty()) else {
             return Ok(None);
@@ -349,7 +349,7 @@ impl Asked {
     }
 
     async fn verdict(&self, access: Access) -> Result<Response, Refused> {
-        // Before the leader is asked, so that its answer says nothing about what exists.
+        // Checked before the leader is asked, so that its answer cannot reveal whether an object exists.
         workload(&self.snapshot, &access, &self.key()).map_err(|error| self.refuse(&error))?;
         if !self.rate.admits(&self.request.user.name) {
             return Err(self.refuse(&ModelError::TooMany));
@@ -374,7 +374,7 @@ impl Asked {
         }
     }
 
-    /// Answers with the state of the leader, as far as it is known.
+    /// Answers with the state of the leader as far as it is known.
     async fn manager(&self) -> Result<Response, Refused> {
         if !self.rate.admits(&self.request.user.name) {
             return Err(self.refuse(&ModelError::TooMany));
@@ -427,7 +427,7 @@ impl Asked {
         self.send_one(Answer { view, source: self.source(), partial: self.may_differ() })
     }
 
-    /// Whether positions may differ from the leader's: only it knows the past usage by which LocalQueues are ordered to the full.
+    /// Whether positions may differ from the leader's: only the leader knows all past usage by which LocalQueues are ordered.
     fn may_differ(&self) -> bool {
         let has_positions = self.request.target.resource == "workloadviews";
         has_positions && !self.snapshot.leading && self.snapshot.facts.orders_by_past_usage
@@ -445,7 +445,7 @@ impl Asked {
         self.send_list(self.view_list(items, metadata))
     }
 
-    /// Returns why the one job whose Workloads are asked for has none, if that is known.
+    /// Returns why the job of the query has no Workload, if the query names one job and the reason is known.
     async fn without_workload(&self, query: &WorkloadQuery) -> Option<WithoutWorkload> {
         let ((kind, name), namespace) = (query.selector.job()?, query.namespace.clone()?);
         let job = JobName { namespace, kind: kind.to_owned(), name: name.to_owned() };

@@ -1,6 +1,6 @@
 //! The group `visibility.kueue.x-k8s.io`: pending workloads of ClusterQueues and LocalQueues.
 //!
-//! Invariants: versions differ in nothing but their name; an answer shows one snapshot and takes the memory of some hundred rows,
+//! Invariants: versions differ only in their name; an answer shows one snapshot and takes the memory of `ROWS_AT_ONCE` rows,
 //! however many it has.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::snapshot::Snapshot;
 use crate::visibility::table::{IncludeObject, TableRow, column_definitions};
 use crate::visibility::{PageRequest, PendingPage, PendingWorkload, QueueId, Unanswered};
 
-/// Rows that are made at once.
+/// Rows that are encoded at once.
 const ROWS_AT_ONCE: usize = 500;
 /// Longest time for which a client may read an answer.
 const MAX_READ_TIME: Duration = Duration::from_mins(1);
@@ -64,7 +64,7 @@ const OF_CLUSTER_QUEUE: SubresourceDescription =
 const OF_LOCAL_QUEUE: SubresourceDescription =
     pending_workloads("Pending workloads of a LocalQueue in order.");
 
-/// What the group has.
+/// Description of the group.
 pub static GROUP: GroupDescription = GroupDescription {
     name: names::GROUP,
     versions: names::VERSIONS,
@@ -140,7 +140,7 @@ pub struct VisibilityGroup {
 }
 
 impl VisibilityGroup {
-    /// Returns a group that answers from what is published.
+    /// Returns a group that answers from the published snapshot.
     pub const fn new(published: Arc<ArcSwap<Snapshot>>) -> Self {
         Self { published }
     }
@@ -176,14 +176,14 @@ fn answer(snapshot: Arc<Snapshot>, request: &ResourceRequest) -> Response {
     }
 }
 
-/// What surrounds the rows, and how a row is written.
+/// The object around the rows, and the encoding of a row.
 #[derive(Clone, Debug)]
 struct Frame {
-    /// The object without its last field and end.
+    /// The object without its last field and closing brace.
     fields: Value,
     /// Name of the last field, the list of rows.
     list: &'static str,
-    /// For tables.
+    /// Contents of the column `object`, for tables; `None` for objects.
     include: Option<IncludeObject>,
 }
 
@@ -215,15 +215,15 @@ impl Frame {
         text
     }
 
-    /// Writes rows, with commas between them, and before the first of a later part.
+    /// Writes rows, separated by commas. A later part begins with a comma.
     fn write(&self, text: &mut String, rows: &[PendingWorkload], is_first: bool) {
         for (index, row) in rows.iter().enumerate() {
             if !is_first || index > 0 {
                 text.push(',');
             }
-            // Neither has keys that are no strings, so neither fails.
+            // Both have only string keys, so neither can fail.
             let row = match self.include {
-                // No cell is an age.
+                // No cell is an age, so the time does not matter.
                 Some(include) => serde_json::to_string(&row.to_row(include, Timestamp::UNIX_EPOCH)),
                 None => serde_json::to_string(row),
             };
@@ -244,7 +244,7 @@ fn send(mut page: PendingPage, frame: Frame) -> Response {
     let parts = stream::unfold(Some((page, frame, Some(text))), move |state| async move {
         let (mut page, frame, begun) = state?;
         if Instant::now() > until {
-            // The end is missing, so that no client takes a part for the whole.
+            // The answer ends with an error and without its end, so that no client takes a part for the whole.
             return Some((Err(std::io::Error::from(std::io::ErrorKind::TimedOut)), None));
         }
         let mut text = begun.unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Answers as HTTP: pages, JSON, CSV and errors, compressed, with headers that allow nothing but what pages need.
+//! Answers as HTTP: pages, JSON, CSV and errors, compressed, with headers that permit only what pages need.
 //!
-//! Invariants: every answer has the strict headers; pages are stored nowhere.
+//! Invariants: every answer has the strict headers; pages are never cached.
 
 use std::io::Write;
 
@@ -16,10 +16,10 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde_json::json;
 
-/// What pages may load and where forms may go.
+/// Content security policy: what pages may load, and where forms may be sent.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-/// Answers that are shorter are not compressed, in bytes.
+/// Minimum length of a compressed answer, in bytes.
 const MIN_COMPRESSED: usize = 1_024;
 
 /// Adds the headers that every answer has.
@@ -42,7 +42,7 @@ pub(super) fn with_strict_headers(mut response: Response) -> Response {
     response
 }
 
-/// Returns whether a client takes gzip.
+/// Returns whether a client accepts gzip.
 fn takes_gzip(headers: &HeaderMap) -> bool {
     let accepted = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
     accepted.split(',').any(|part| {
@@ -51,7 +51,7 @@ fn takes_gzip(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Returns an answer with a text, compressed if the client takes that.
+/// Returns an answer with a text, compressed if the client accepts gzip.
 pub(super) fn text(
     headers: &HeaderMap,
     status: StatusCode,
@@ -102,13 +102,13 @@ pub(super) fn status(headers: &HeaderMap, status: StatusCode, reason: &str, mess
     text(headers, status, "application/json", &value.to_string())
 }
 
-/// Returns a redirection after which a browser asks with GET.
+/// Returns a redirection that a browser follows with GET.
 pub(super) fn see_other(location: &str) -> Response {
     let location = HeaderValue::from_str(location).unwrap_or(HeaderValue::from_static("/"));
     (StatusCode::SEE_OTHER, [(http::header::LOCATION, location)]).into_response()
 }
 
-/// Says after how many seconds a client may ask again.
+/// Adds the number of seconds after which a client may ask again.
 pub(super) fn retry_after(mut response: Response, seconds: u64) -> Response {
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     response

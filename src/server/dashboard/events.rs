@@ -1,7 +1,8 @@
 //! Streams of updates: the parts of a page that have changed, as HTML.
 //!
-//! Invariants: the number of streams is bounded, in total and for each user; a stream ends when the token or the permission ends, when
-//! this replica retires, and after an hour; a stream renders only if the state has changed or its times have aged.
+//! Invariants: the number of streams is bounded, in total and for each user; a stream ends when the token expires, when the
+//! permission is revoked, when this replica retires, and after an hour; a stream renders only if the state has changed or the
+//! durations on the page are old.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,18 +29,18 @@ const MAX_STREAMS: usize = 500;
 const MAX_STREAMS_OF_USER: usize = 8;
 /// Shortest time between two batches.
 pub(super) const BATCH: Duration = Duration::from_secs(2);
-/// Time between two signs of life, at each of which the permission is looked at again.
+/// Time between two heartbeats. The permission is reviewed at each of them.
 const BEAT: Duration = Duration::from_secs(15);
-/// Longest time between two renderings: durations on a page age.
+/// Longest time between two renderings, so that durations on a page stay current.
 const AGED: Duration = Duration::from_secs(30);
-/// Longest stream.
+/// Longest duration of a stream.
 const MAX_AGE: Duration = Duration::from_hours(1);
 
 /// Number of streams by user.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams(Arc<Mutex<BTreeMap<String, usize>>>);
 
-/// A place among the streams, given back when it is dropped.
+/// A counted stream; dropping it decrements the count.
 struct Place {
     streams: Streams,
     user: String,
@@ -77,9 +78,9 @@ struct Updates {
     question: PageQuestion,
     viewer: Viewer,
     known: Fragments,
-    /// The rows of a list that the browser was told of.
+    /// Ids of the rows of a list that the browser has.
     rows: Option<Vec<String>>,
-    /// Number of the state that the browser has; `None` if that is not known.
+    /// Number of the state that the browser has; `None` if it is not known.
     seen: Option<u64>,
     was_live: bool,
     rendered: Instant,
@@ -124,13 +125,13 @@ pub(super) async fn stream(State(dashboard): State<Arc<Dashboard>>, request: Req
     let Some((_, html)) = updates.render().await else {
         return answer::status(&updates.headers, StatusCode::NOT_FOUND, "NotFound", "the page has no value");
     };
-    // A browser may have another state: it is sent all parts; which of them it shows, it knows.
+    // The browser may show another state, so it gets all parts and replaces the ones that its page has.
     updates.known = Fragments::of(&html).unsent();
     Sse::new(updates.into_stream()).into_response()
 }
 
 impl Updates {
-    /// Returns the page, and the number of the state that it shows at least. Who looks is in no part that is replaced, so that all with
+    /// Returns the page, and a number that its state has at least. No replaced part names the viewer, so that all viewers with
     /// the same access share it.
     async fn render(&self) -> Option<(u64, Arc<str>)> {
         let dashboard = &self.dashboard;
@@ -172,14 +173,14 @@ impl Updates {
                 self.beat = now + BEAT;
                 match self.dashboard.viewer_of(&self.viewer.token, &self.question).await {
                     Ok(viewer) if viewer.access == self.viewer.access => {}
-                    // The browser asks again, and is told what has changed.
+                    // The browser reconnects and gets what has changed.
                     Ok(_)
                     | Err(
                         super::viewer::Refused::Unknown { .. } | super::viewer::Refused::Forbidden { .. },
                     ) => {
                         return self.say_reload();
                     }
-                    // Without an answer the last one counts, as long as it is cached at other places, too.
+                    // Without a review the last permission stays valid for as long as the authorizer caches it.
                     Err(super::viewer::Refused::NoReview(_)) => sleep(BATCH).await,
                 }
                 return Some(Event::default().event("beat").data("-"));

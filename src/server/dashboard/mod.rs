@@ -1,7 +1,8 @@
-//! The dashboard as HTTPS: signing in, pages, JSON and CSV, streams of updates.
+//! The dashboard over HTTPS: signing in, pages, JSON and CSV, streams of updates.
 //!
-//! Invariants: nothing is shown before token and permission are reviewed; only signing in and out is not a GET, and both are refused
-//! if they come from another place; tokens are in no log, error or stored value; addresses outside the path prefix are not found.
+//! Invariants: nothing is shown before token and permission are reviewed; only signing in and out are POST requests, and both
+//! are refused from another origin; tokens are in no log, error or stored value; addresses outside the path prefix are not
+//! found.
 
 mod answer;
 mod events;
@@ -29,27 +30,27 @@ use crate::server::shared_answers::SharedAnswers;
 use crate::server::user_authorizer::UserAuthorizer;
 use crate::visibility::access::{Access, TenantDetail};
 
-/// Largest form, in bytes: a token that fits no cookie must still be read, to say so.
+/// Largest form, in bytes: a token that fits no cookie must still be read, so that the error can name its size.
 const MAX_FORM_BYTES: usize = 64 << 10;
 
-/// How long the value of a page is used for others with the same access: shorter than anyone notices.
+/// How long the value of a page is shared by viewers with the same access: too short for a user to notice.
 const VALUE_TTL: Duration = Duration::from_millis(500);
 
-/// What the dashboard is made of.
+/// Parts of the dashboard.
 pub struct Settings {
-    /// The start of all addresses.
+    /// Builds addresses below the path prefix.
     pub links: Links,
     /// Reviews users.
     pub authorizer: UserAuthorizer,
     /// Makes the values of pages.
     pub models: Arc<dyn Models>,
-    /// What a viewer of a namespace is shown of shared queues.
+    /// Details of shared queues that viewers of a namespace may see.
     pub tenant_detail: TenantDetail,
     /// True once browsers should use another replica.
     pub retiring: watch::Receiver<bool>,
 }
 
-/// What handlers share.
+/// State that handlers share.
 pub(crate) struct Dashboard {
     links: Links,
     cookies: Cookies,
@@ -59,14 +60,14 @@ pub(crate) struct Dashboard {
     retiring: watch::Receiver<bool>,
     streams: Streams,
     rate: QuestionRate,
-    /// Values of pages that were made a moment ago, by page and access, with the number of the state that each shows at least.
+    /// Recent values of pages, by page and access, with a number that the state of each has at least.
     values: SharedAnswers<(u64, Arc<Value>)>,
-    /// Pages that open pages were given a moment ago, in the same way.
+    /// Recently rendered pages for streams, by page and access, with such a number.
     rendered: SharedAnswers<(u64, Arc<str>)>,
 }
 
 impl Dashboard {
-    /// Returns the value of a page, which many viewers with the same access share, and the number of the state that it shows at least.
+    /// Returns the value of a page, which viewers with the same access share, and a number that its state has at least.
     async fn value(&self, question: &PageQuestion, access: &Access) -> Result<(u64, Arc<Value>), NoValue> {
         let make = async {
             let (_, version) = self.models.version();
@@ -77,9 +78,9 @@ impl Dashboard {
     }
 }
 
-/// Returns what tells a page for an access from all others.
+/// Returns the key of a page for an access, different for every page and access.
 fn page_key(question: &PageQuestion, access: &Access) -> String {
-    // The access can be written as JSON; if not, its debug form is as distinct.
+    // Serializing an access does not fail; if it did, its debug form would be as distinct.
     let access = serde_json::to_string(access).unwrap_or_else(|_| format!("{access:?}"));
     format!("{access} {}", question.address())
 }
@@ -109,7 +110,7 @@ pub fn router(settings: Settings) -> Router {
         .route(&at("/"), get(requests::page))
         .route(&at("/{*path}"), get(requests::page));
     if !dashboard.links.prefix().is_empty() {
-        // A prefix without the slash is the start page, too.
+        // The prefix without a slash is the start page too.
         routes = routes.route(dashboard.links.prefix(), get(requests::page));
     }
     let routes = routes

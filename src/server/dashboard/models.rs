@@ -1,16 +1,16 @@
-//! Where the values of pages come from.
+//! The interface to the source of page values.
 
 use std::pin::Pin;
 
 use crate::dashboard::{Freshness, Page, PageQuestion};
 use crate::visibility::access::Access;
 
-/// The answer to a question.
+/// The answer to the question of a page.
 #[derive(Debug)]
 pub enum Value {
     /// The value of the page.
     Page(Box<dyn Page>),
-    /// Another page answers.
+    /// Address of the page that has the answer.
     Redirect(PageQuestion),
 }
 
@@ -26,26 +26,26 @@ impl Value {
 pub enum NoValue {
     /// There is no such object, or none that the viewer may see.
     NotFound {
-        /// What there is not, as a sentence.
+        /// The missing object, as a sentence.
         text: String,
         /// Objects with similar names.
         similar: Vec<(String, PageQuestion)>,
     },
     /// The lists are not complete.
     NotSynced {
-        /// What is waited for, as a sentence.
+        /// The missing lists, as a sentence.
         progress: String,
     },
-    /// The question cannot be read; the text names the parameter.
+    /// A parameter is invalid; the text names it.
     Invalid(String),
-    /// Too many questions.
+    /// The viewer asks too often, or too many questions wait.
     TooMany,
 }
 
-/// A value that is on its way.
+/// A value that is being made.
 pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, NoValue>> + Send + 'a>>;
 
-/// Makes the values of pages. The access is that of the viewer; the rights of this process decide nothing.
+/// Makes the values of pages. The access is that of the viewer; the rights of this process do not matter.
 pub trait Models: Send + Sync + 'static {
     /// Returns replica and number of the state from which values are made.
     fn version(&self) -> (String, u64);
@@ -53,6 +53,6 @@ pub trait Models: Send + Sync + 'static {
     /// Returns how fresh that state is.
     fn freshness(&self) -> Freshness;
 
-    /// Answers a question with what the viewer may see.
+    /// Answers a question, limited to what the viewer may see.
     fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_>;
 }

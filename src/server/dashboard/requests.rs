@@ -29,7 +29,7 @@ fn wants_json(headers: &HeaderMap) -> bool {
 }
 
 impl Dashboard {
-    /// Returns what pages are rendered with.
+    /// Returns the context in which a page is rendered.
     pub(super) fn page_request(
         &self,
         address: &str,
@@ -105,7 +105,7 @@ impl From<BadAddress> for NoValue {
     }
 }
 
-/// Answers an address that asks for nothing. It needs a user, because who has not signed in is asked to, whatever the address.
+/// Answers an address that names no page. A client that has not signed in gets the login page, as for every address.
 async fn unanswered(dashboard: &Dashboard, headers: &HeaderMap, address: &str, none: NoValue) -> Response {
     let query = address.split_once('?').map_or("", |(_, query)| query);
     let asks_json = query.split('&').any(|pair| pair == "o=json");
@@ -123,7 +123,7 @@ async fn unanswered(dashboard: &Dashboard, headers: &HeaderMap, address: &str, n
     without_value(dashboard, headers, (&shown, form), none)
 }
 
-/// Answers without a value.
+/// Answers a page that has no value.
 fn without_value(
     dashboard: &Dashboard,
     headers: &HeaderMap,
@@ -170,7 +170,7 @@ fn without_value(
     }
 }
 
-/// Answers a user that may not see the page, or is not known.
+/// Answers a client without a valid token, or without the right to see the page.
 fn refuse(
     dashboard: &Dashboard,
     headers: &HeaderMap,
@@ -252,7 +252,7 @@ pub(super) async fn asset(Path((hash, name)): Path<(String, String)>, request: R
     response
 }
 
-/// Goes to the namespace that was typed.
+/// Redirects to the page of the submitted namespace.
 pub(super) async fn choose_namespace(State(dashboard): State<Arc<Dashboard>>, request: Request) -> Response {
     let parameters = parameters(request.uri().query().unwrap_or_default()).unwrap_or_default();
     let name = parameters.iter().find(|(name, _)| name == "ns").map(|(_, value)| value.trim());

@@ -1,4 +1,4 @@
-//! The session of a browser: its token in cookies that only this server gets, and nothing on the server.
+//! The session of a browser: its token in cookies for this server alone; the server stores nothing.
 //!
 //! Invariants: cookies are sent over TLS alone, and no script reads them; a token that does not fit is refused, never cut; no text
 //! of this module contains a token.
@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::dashboard::{Links, encode, question};
 
-/// Longest token in one cookie, in bytes: browsers take 4,096 with the name and the attributes.
+/// Longest token in one cookie, in bytes: browsers accept 4,096 with the name and the attributes.
 const MAX_COOKIE_BYTES: usize = 3_584;
 /// Longest token in two cookies, in bytes.
 const MAX_TOKEN_BYTES: usize = 2 * MAX_COOKIE_BYTES;
@@ -31,7 +31,7 @@ impl Cookies {
     pub(super) fn below(links: &Links) -> Self {
         match links.prefix() {
             "" => Self { prefix: "__Host-", path: "/".to_owned() },
-            // With this prefix browsers would insist on the path /.
+            // With the prefix `__Host-` browsers would accept only the path /.
             prefix => Self { prefix: "__Secure-", path: prefix.to_owned() },
         }
     }
@@ -57,7 +57,7 @@ impl Cookies {
         pairs.find(|(found, _)| *found == name).map(|(_, value)| value)
     }
 
-    /// Returns the token of a request: that of a proxy in front, or that of the cookies.
+    /// Returns the token of a request: from the header of a proxy, or else from the cookies.
     pub(super) fn token(&self, headers: &HeaderMap) -> Option<String> {
         let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let bearer = bearer.and_then(|value| value.split_once(' '));
@@ -68,13 +68,13 @@ impl Cookies {
         Some(format!("{first}{}", self.value(headers, "-2").unwrap_or_default()))
     }
 
-    /// Returns the headers that keep a token in the browser.
+    /// Returns the headers that store a token in the browser.
     ///
     /// # Errors
-    /// The token does not fit, or is none. The text does not contain it.
+    /// The token is too long or malformed. The text does not contain it.
     pub(super) fn keep(&self, token: &str) -> Result<Vec<HeaderValue>, String> {
         if token.len() > MAX_TOKEN_BYTES {
-            // In tenths of a kilobyte, rounded up, so that it never seems to fit.
+            // In tenths of a kilobyte, rounded up, so that the size in the error never looks small enough.
             let tenths = (token.len() * 10).div_ceil(1_024);
             return Err(format!(
                 "token too large for cookies: {}.{} kB, at most 7 kB",
@@ -103,7 +103,7 @@ impl Cookies {
         names.filter(|name| is_namespace(name)).take(MAX_VISITED).collect()
     }
 
-    /// Returns the header that remembers a visit; `None` if it is known as the last one.
+    /// Returns the header that records a visit; `None` if the namespace was visited last.
     pub(super) fn visit(&self, visited: &[String], namespace: &str) -> Option<HeaderValue> {
         if visited.first().is_some_and(|first| first == namespace) || !is_namespace(namespace) {
             return None;
@@ -121,7 +121,7 @@ pub(super) fn is_namespace(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAMESPACE_BYTES && name.bytes().all(plain)
 }
 
-/// Returns whether a form comes from a page of this server. A browser says where a form comes from; without that it is refused.
+/// Returns whether a form comes from a page of this server, by the headers that browsers add. Without them it is refused.
 pub(super) fn is_same_origin(headers: &HeaderMap, host: &str) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("unreadable"));
     let origin = text("origin").is_some_and(|origin| origin == format!("https://{host}"));
@@ -129,7 +129,8 @@ pub(super) fn is_same_origin(headers: &HeaderMap, host: &str) -> bool {
     origin && site && !host.is_empty()
 }
 
-/// Returns a page below the path prefix to go on with, or the start page if the text is none.
+/// Returns the page to show after signing in: `text` if it is a path of this server other than signing in or out, else the
+/// start page.
 pub(super) fn safe_next(text: &str) -> &str {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'\\';
     let is_page = text.starts_with('/') && !text.starts_with("//") && text.bytes().all(is_plain);

@@ -49,7 +49,7 @@ pub(super) async fn form(State(dashboard): State<Arc<Dashboard>>, request: Reque
     response
 }
 
-/// Keeps the token of a form in the browser if it is valid.
+/// Stores the token of a form in the browser if it is valid.
 pub(super) async fn sign_in(
     State(dashboard): State<Arc<Dashboard>>,
     uri: Uri,

@@ -1,7 +1,7 @@
-//! Who asks, and what that user may see of the page that is asked for.
+//! The viewer of a page: the user, and what that user may see of the page.
 //!
-//! Invariants: the access is made of reviews for this user alone; at most two permissions are reviewed for a page, however many
-//! namespaces there are; without a permission that the page needs there is no access.
+//! Invariants: the access follows from reviews for this user alone; at most two permissions are reviewed for a page, however
+//! many namespaces there are; without a permission that the page needs there is no access.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::server::apis::front_proxy::User;
 use crate::server::user_authorizer::{ListRight, NoReview};
 use crate::visibility::access::Access;
 
-/// The API group whose resources the pages are.
+/// The API group of the resources that pages show.
 const GROUP: &str = "visibility.sluice.dev";
 
 /// A user and what that user may see of a page.
@@ -28,7 +28,7 @@ pub(super) struct Viewer {
 /// Why there is no viewer.
 #[derive(Clone, Debug)]
 pub(super) enum Refused {
-    /// No token, or none that is valid; whether there was one.
+    /// There is no token, or it is not valid.
     Unknown {
         had_token: bool,
     },
@@ -47,7 +47,7 @@ impl From<NoReview> for Refused {
 }
 
 impl Dashboard {
-    /// Returns who asks and what that user may see of the answer.
+    /// Returns the viewer of a request: the user, and what that user may see of the page.
     pub(super) async fn viewer(
         &self,
         headers: &HeaderMap,
@@ -59,7 +59,7 @@ impl Dashboard {
         self.viewer_of(&token, question).await
     }
 
-    /// Returns the user of a token and what that user may see of the answer.
+    /// Returns the viewer with a token.
     pub(super) async fn viewer_of(&self, token: &str, question: &PageQuestion) -> Result<Viewer, Refused> {
         let reviews = &self.authorizer;
         let Some(user) = reviews.identify(token).await? else {

@@ -1,7 +1,7 @@
 //! Findings as lists, computed at most once a minute.
 //!
-//! Invariants: readers who do not see the cluster get findings that were made for such readers; while findings are computed, others
-//! wait for them instead of computing their own.
+//! Invariants: readers that do not see the cluster get findings of a form for such readers; concurrent requests share one
+//! computation.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ const FINDINGS_TTL: Duration = Duration::from_mins(1);
 
 /// Asks the core of this process.
 pub trait AskAudit: Send + Sync {
-    /// Returns what an audit reads beside the snapshot; `None` if too many questions wait.
+    /// Returns the facts that an audit reads beside the snapshot; `None` if too many questions wait.
     fn audit_facts(&self) -> BoxFuture<'static, Option<AuditFacts>>;
 
     /// Returns why a job has no Workload; `None` if that is not known, or too many questions wait.
@@ -33,19 +33,19 @@ pub trait AskAudit: Send + Sync {
 /// The findings of the last audit.
 #[derive(Clone)]
 pub struct Audit {
-    /// When they were made.
+    /// Time of the audit.
     pub checked_at: Timestamp,
-    /// All of them.
+    /// All findings of the form.
     pub findings: Arc<[Finding]>,
 }
 
-/// An audit, and when it was made.
+/// An audit, and when it was computed.
 type Kept = Option<(Instant, Audit)>;
 
 /// The last audits, one of each form.
 pub struct AuditCache {
     core: Arc<dyn AskAudit>,
-    /// The time that waits count to, if it is not now: that of a dump.
+    /// End of the waiting times if it is not now: the time of a dump.
     as_of: Option<Timestamp>,
     kept: Mutex<[Kept; Form::ALL.len()]>,
 }
@@ -56,13 +56,13 @@ impl AuditCache {
         Self { core, as_of: None, kept: Mutex::default() }
     }
 
-    /// Returns the same cache for a state as it was at a time.
+    /// Returns the same cache for a state of the past.
     #[must_use]
     pub fn as_of(self, time: Option<Timestamp>) -> Self {
         Self { as_of: time, ..self }
     }
 
-    /// Returns the findings of a form, not yet those that the reader may see.
+    /// Returns all findings of a form; the caller removes findings that the reader may not see.
     ///
     /// # Errors
     /// The lists are not complete, or too many questions wait.
@@ -78,7 +78,7 @@ impl AuditCache {
         }
         let facts = self.core.audit_facts().await.ok_or(ModelError::TooMany)?;
         let (snapshot, checked_at) = (Arc::clone(snapshot), self.as_of.unwrap_or_else(Timestamp::now));
-        // It passes over all workloads.
+        // An audit reads all workloads, which takes too long for an async task.
         let found = tokio::task::spawn_blocking(move || {
             findings::audit_for_all((&snapshot, &facts), form, checked_at)
         });

@@ -11,11 +11,11 @@ use crate::server::apis::status;
 use crate::snapshot::Snapshot;
 use crate::visibility::views::{Role, Source, SourceKind};
 
-/// Says until when a process has heard of changes; `None` while its watches are silent. A state that does not change is not published
-/// again, and is that of this time.
+/// Returns the time up to which a process has received all changes; `None` while its watches are silent. An unchanged state is
+/// not published again, and is valid up to this time.
 pub type HeardUntil = Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
 
-/// Returns where the answers of a snapshot come from.
+/// Returns the origin of answers from a snapshot.
 pub fn source_of(snapshot: &Snapshot, replica: &str, heard_until: Option<Timestamp>) -> Source {
     Source {
         kind: SourceKind::Manager,

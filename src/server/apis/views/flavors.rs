@@ -1,4 +1,4 @@
-//! Flavors: `flavorviews`, with what fits for a given pod and ClusterQueue.
+//! Flavors: `flavorviews`, with the number of pods that fit, for a given pod and ClusterQueue.
 
 use axum::response::Response;
 

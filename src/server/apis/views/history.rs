@@ -1,6 +1,6 @@
-//! Preemptions and usage, from the history that began first.
+//! Preemptions and usage, from the history of the replica that began to record first.
 //!
-//! Invariant: an answer says since when it is recorded, and is `partial` where another replica may know more.
+//! Invariant: an answer has the start of its recording, and is `partial` if another replica may know more.
 
 use axum::response::Response;
 use jiff::{SignedDuration, Timestamp};
@@ -154,7 +154,7 @@ impl Asked {
         }
     }
 
-    /// Reads a period, which begins a day ago unless it says otherwise.
+    /// Reads the period of the query; by default it begins a day ago.
     fn period(&self, now: Timestamp) -> Result<(Timestamp, Option<Timestamp>), Refused> {
         let day_ago = now.checked_sub(PERIOD).unwrap_or(Timestamp::MIN);
         let since = self.time("since", now)?.unwrap_or(day_ago);
@@ -208,7 +208,7 @@ impl Asked {
         Ok(self.table(rows, &json!(metadata), self.include()?))
     }
 
-    /// Sends a report as a list of objects, with what it has beside them.
+    /// Sends a report as a list of objects with further fields.
     fn send_report(&self, report: impl Serialize) -> Response {
         let kind = self.kind();
         let mut list = json!(self.typed(format!("{kind}List"), report));

@@ -10,7 +10,7 @@ use crate::visibility::views::{
     WorkloadView,
 };
 
-/// Keywords that both versions of OpenAPI have; readers of the merged document of a cluster fail on others.
+/// Keywords that both versions of OpenAPI have; readers of a cluster's merged document fail on other keywords.
 const KEYWORDS: [&str; 4] = ["type", "description", "required", "enum"];
 /// Formats that clients know.
 const FORMATS: [&str; 4] = ["int32", "int64", "double", "date-time"];
@@ -25,8 +25,8 @@ fn schema_of<T: JsonSchema>() -> Map<String, Value> {
     schema.as_object().map(plain).unwrap_or_default()
 }
 
-/// Reduces a schema to what both versions of OpenAPI can say. Of alternatives that are words an enumeration is left, of others only
-/// that anything may be there.
+/// Reduces a schema to the keywords of both versions of OpenAPI. Alternatives that are constant words become an enumeration;
+/// other alternatives become a schema without a type.
 fn plain(schema: &Map<String, Value>) -> Map<String, Value> {
     let mut kept: Map<String, Value> = Map::new();
     let mut keep = |name: &str, value: Value| drop(kept.insert(name.to_owned(), value));
@@ -136,7 +136,7 @@ fn list(item: &str) -> Value {
     }
 }
 
-/// Returns the schema of a list of objects with this schema that says more than they do.
+/// Returns the schema of a list of such objects that has further fields.
 fn report<T: JsonSchema>(item: &str) -> Value {
     let mut schema = answer::<T>();
     if let Some(items) = schema.pointer_mut("/properties/items/items") {
@@ -180,7 +180,7 @@ pub(super) fn schemas(_: &str) -> Vec<(&'static str, Value)> {
 mod tests {
     use super::*;
 
-    /// Asserts that a schema has only what both versions of OpenAPI have, and says what everything is.
+    /// Asserts that a schema has only keywords of both versions of OpenAPI, and a type and a description everywhere.
     fn assert_plain(name: &str, schema: &Value) {
         let fields = schema.as_object().unwrap_or_else(|| panic!("{name}: {schema}"));
         for (key, part) in fields {
