@@ -71,7 +71,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[tokio::test]
-    async fn those_who_ask_at_once_share_an_answer() {
+    async fn concurrent_requests_share_an_answer() {
         let made = AtomicUsize::new(0);
         let answers = SharedAnswers::for_time(Duration::from_mins(1));
         let ask = |key: &str| {

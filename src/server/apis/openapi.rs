@@ -281,7 +281,7 @@ mod tests {
 
     /// `kubectl explain` looks up the kind of the operation, and then the schema of this kind.
     #[test]
-    fn a_resource_that_is_only_listed_is_explained_by_its_objects() {
+    fn listed_resource_is_explained_by_its_objects() {
         let document = v3(&views::GROUP, "v1alpha1");
         for (plural, kind) in
             [("preemptions", "Preemption"), ("clusterfindings", "Finding"), ("workloadviews", "WorkloadView")]

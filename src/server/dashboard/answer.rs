@@ -43,7 +43,7 @@ pub(super) fn with_strict_headers(mut response: Response) -> Response {
 }
 
 /// Returns whether a client accepts gzip.
-fn takes_gzip(headers: &HeaderMap) -> bool {
+fn accepts_gzip(headers: &HeaderMap) -> bool {
     let accepted = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
     accepted.split(',').any(|part| {
         let mut words = part.split(';').map(str::trim);
@@ -58,7 +58,7 @@ pub(super) fn text(
     content_type: &'static str,
     text: &str,
 ) -> Response {
-    let compressed = (text.len() >= MIN_COMPRESSED && takes_gzip(headers)).then(|| gzip(text)).flatten();
+    let compressed = (text.len() >= MIN_COMPRESSED && accepts_gzip(headers)).then(|| gzip(text)).flatten();
     let is_compressed = compressed.is_some();
     let bytes = compressed.unwrap_or_else(|| Bytes::copy_from_slice(text.as_bytes()));
     let mut response = (status, Body::from(bytes)).into_response();
@@ -119,12 +119,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gzip_is_sent_to_those_who_take_it() {
+    fn gzip_is_sent_to_clients_that_accept_it() {
         let taken = |value: &str| {
-            takes_gzip(&[(ACCEPT_ENCODING, HeaderValue::from_str(value).unwrap())].into_iter().collect())
+            accepts_gzip(&[(ACCEPT_ENCODING, HeaderValue::from_str(value).unwrap())].into_iter().collect())
         };
         assert!(taken("gzip") && taken("br, gzip;q=0.5, *;q=0"));
-        assert!(!taken("br") && !taken("gzip;q=0") && !takes_gzip(&HeaderMap::new()));
+        assert!(!taken("br") && !taken("gzip;q=0") && !accepts_gzip(&HeaderMap::new()));
     }
 
     #[test]

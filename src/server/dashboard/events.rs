@@ -41,13 +41,13 @@ const MAX_AGE: Duration = Duration::from_hours(1);
 pub(super) struct Streams(Arc<Mutex<BTreeMap<String, usize>>>);
 
 /// A counted stream; dropping it decrements the count.
-struct Place {
+struct CountedStream {
     streams: Streams,
     user: String,
 }
 
 impl Streams {
-    fn enter(&self, user: &str) -> Option<Place> {
+    fn enter(&self, user: &str) -> Option<CountedStream> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let total: usize = open.values().sum();
         let own = open.get(user).copied().unwrap_or_default();
@@ -55,11 +55,11 @@ impl Streams {
             return None;
         }
         open.insert(user.to_owned(), own + 1);
-        Some(Place { streams: self.clone(), user: user.to_owned() })
+        Some(CountedStream { streams: self.clone(), user: user.to_owned() })
     }
 }
 
-impl Drop for Place {
+impl Drop for CountedStream {
     fn drop(&mut self) {
         let mut open = self.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = open.get_mut(&self.user) {
@@ -87,7 +87,7 @@ struct Updates {
     beat: Instant,
     end: Instant,
     ended: bool,
-    _place: Place,
+    _counted: CountedStream,
 }
 
 /// Starts the stream of a page.
@@ -118,7 +118,7 @@ pub(super) async fn stream(State(dashboard): State<Arc<Dashboard>>, request: Req
         beat: now + BEAT,
         end: now + MAX_AGE,
         ended: false,
-        _place: place,
+        _counted: place,
         dashboard,
         headers,
     };
@@ -178,7 +178,7 @@ impl Updates {
                     | Err(
                         super::viewer::Refused::Unknown { .. } | super::viewer::Refused::Forbidden { .. },
                     ) => {
-                        return self.say_reload();
+                        return self.reload_event();
                     }
                     // Without a review the last permission stays valid for as long as the authorizer caches it.
                     Err(super::viewer::Refused::NoReview(_)) => sleep(BATCH).await,
@@ -187,14 +187,14 @@ impl Updates {
             }
             let is_live = self.dashboard.models.freshness() == Freshness::Live;
             if is_live != self.was_live {
-                return self.say_reload();
+                return self.reload_event();
             }
             let (replica, version) = self.dashboard.models.version();
             if self.seen == Some(version) && now.duration_since(self.rendered) < AGED {
                 continue;
             }
             self.rendered = now;
-            let Some((shown, html)) = self.render().await else { return self.say_reload() };
+            let Some((shown, html)) = self.render().await else { return self.reload_event() };
             self.seen = Some(shown);
             let parts = changes(&mut self.known, &html);
             let rows = row_ids(&html).filter(|rows| self.rows.as_ref() != Some(rows));
@@ -222,7 +222,7 @@ impl Updates {
     }
 
     #[expect(clippy::unnecessary_wraps, reason = "the last event of a stream")]
-    fn say_reload(&mut self) -> Option<Event> {
+    fn reload_event(&mut self) -> Option<Event> {
         self.ended = true;
         Some(Event::default().event("reload").data("-"))
     }
@@ -235,9 +235,9 @@ mod tests {
     #[test]
     fn streams_are_bounded_and_given_back() {
         let streams = Streams::default();
-        let own: Vec<Place> = (0..MAX_STREAMS_OF_USER).map(|_| streams.enter("a").unwrap()).collect();
+        let own: Vec<CountedStream> = (0..MAX_STREAMS_OF_USER).map(|_| streams.enter("a").unwrap()).collect();
         assert!(streams.enter("a").is_none());
-        let others: Vec<Place> = (MAX_STREAMS_OF_USER..MAX_STREAMS)
+        let others: Vec<CountedStream> = (MAX_STREAMS_OF_USER..MAX_STREAMS)
             .map(|user| streams.enter(&user.to_string()).unwrap())
             .collect();
         assert!(streams.enter("z").is_none());

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_are_no_tokens_are_refused_without_repeating_them() {
+    fn invalid_tokens_are_refused_without_repeating_them() {
         for text in ["", "a b", "a;b", "a\r\nSet-Cookie: x", "töken", "a\"b"] {
             let error = Cookies::below(&Links::default()).keep(text).unwrap_err();
             assert!(error.starts_with("this is no token") && (text.is_empty() || !error.contains(text)));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn forms_of_other_places_are_refused() {
+    fn forms_of_other_origins_are_refused() {
         let accepted =
             |pairs: &[(&'static str, &str)]| is_same_origin(&headers(pairs), "sluice.example:8443");
         let own = ("origin", "https://sluice.example:8443");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn going_on_stays_here() {
+    fn next_page_stays_on_this_server() {
         for page in ["/", "/pending?cq=a&o=json", "/workloads/a/b%20c"] {
             assert_eq!(safe_next(page), page);
         }
