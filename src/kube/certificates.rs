@@ -62,15 +62,16 @@ pub struct CertificateSettings {
     pub validating: String,
     /// Service of the webhooks.
     pub service: ServiceName,
-    /// Service at which the API server has objects of v1beta1 converted, if it is served.
+    /// Service to which the API server sends conversions of v1beta1, if v1beta1 is served.
     pub conversion: Option<ServiceName>,
     /// Service of the visibility API, if this process serves it.
     pub visibility: Option<ServiceName>,
-    /// DNS names of the serving certificate.
+    /// DNS names of the serving certificate of this process.
     pub names: Vec<String>,
-    /// Certificates that this process issues for others, which serve no webhooks and may not read the key of the webhooks.
+    /// Certificates that this process issues for processes that serve no webhooks and may not read the key of the webhooks.
     pub observers: Vec<ObserverCertificate>,
-    /// Whether the serving certificate is one of these, made by another process: then no webhook is dialled by its names.
+    /// Whether the serving certificate of this process is an observer certificate that another process issues. No webhook is
+    /// dialled by its names.
     pub is_observer: bool,
     /// Folder with the serving certificate, used instead of the Secret.
     pub folder: Option<PathBuf>,
@@ -85,7 +86,7 @@ pub struct CertificateSettings {
 pub struct ObserverCertificate {
     /// Secret with the certificate.
     pub secret: String,
-    /// Its DNS names.
+    /// DNS names of the certificate.
     pub names: Vec<String>,
 }
 
@@ -254,7 +255,7 @@ impl CertificateController {
         }
     }
 
-    /// Loads a certificate, which is to have these names, from a Secret.
+    /// Loads a certificate that must have these names from a Secret.
     fn load_secret(
         &self,
         slot: ManagedObject,
@@ -312,7 +313,7 @@ impl CertificateController {
         let is_read = |slot: &ManagedObject| slot.is_optional() || self.objects.contains_key(slot);
         let complete = self.settings.watched_objects().iter().all(is_read);
         if self.settings.mode == CertificateMode::SelfManaged && complete && self.foreign.is_empty() {
-            // More consecutive steps than there are kinds of steps would mean that another writer undoes them.
+            // More consecutive steps than there are kinds of steps mean that another writer reverts them.
             for _ in 0..8 {
                 let observed = self.observed_state(now);
                 let next = next_step(&observed, &self.settings.rotation, now);

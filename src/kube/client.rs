@@ -1,8 +1,8 @@
 //! Clients of the API server, and single calls with a timeout.
 //!
 //! There are three clients: one for watches (with the library's retries), one for calls and one for the lease, both without
-//! retries, so that a call never outlives its timeout and the caller decides on retries. Calls are rate-limited, except
-//! those for the lease.
+//! retries, so that a call never outlives its timeout and the caller decides on retries. Calls are rate-limited, except calls
+//! for the lease.
 
 use std::io;
 use std::path::Path;
@@ -174,7 +174,7 @@ fn client_with_clock(config: Config, clock: &Arc<ServerClock>) -> Result<Client,
     Ok(ClientBuilder::try_from(config)?.with_layer(&recording).build())
 }
 
-/// Creates a client for the user's own kubeconfig: the given file, or those that kubectl reads.
+/// Creates a client for the user's own kubeconfig: the given file, or the files that kubectl reads.
 pub async fn caller_from_kubeconfig(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
@@ -190,7 +190,7 @@ pub async fn caller_from_kubeconfig(
     Ok(Caller::new(Client::try_from(config)?, timeout).of_server(&server))
 }
 
-/// Returns how errors name a server: its address, and the context that it is of.
+/// Returns the name of a server in errors: its address and its context.
 pub fn server_name(address: &str, context: Option<&str>) -> String {
     let address = address.trim_end_matches('/');
     context.map_or_else(|| address.to_owned(), |context| format!("{address} (context {context})"))
@@ -220,7 +220,7 @@ pub struct Caller {
     client: Client,
     timeout: Duration,
     limit: Option<Arc<RateLimit>>,
-    /// Name of the server for errors.
+    /// Name of the server in errors.
     server: Option<Arc<str>>,
 }
 

@@ -1,10 +1,10 @@
-//! The cryptography that TLS is built on: one provider for clients, servers and certificates.
+//! The cryptography of TLS: one provider for clients, servers and certificates.
 //!
-//! Invariant: nothing else names the provider; with two of them rustls panics at the first connection.
+//! Invariant: no other module names a provider; with two providers rustls panics at the first connection.
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
-/// Returns the suites, curves and signatures that connections may use. Signatures include P-521, as those of Go's TLS do.
+/// Returns the suites, curves and signatures that connections may use. Signatures include P-521, as in Go's TLS.
 #[must_use]
 pub fn provider() -> CryptoProvider {
     aws_lc_rs::default_provider()
@@ -12,6 +12,6 @@ pub fn provider() -> CryptoProvider {
 
 /// Makes it the provider of the process; must come before the first use of TLS. Later calls change nothing.
 pub fn install() {
-    // It fails where there is one already, which is this one.
+    // It fails if a provider is installed already, which is the same one.
     let _ = provider().install_default();
 }

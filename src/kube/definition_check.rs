@@ -39,7 +39,7 @@ pub async fn run(caller: Caller, report: impl Fn(&MissingFields)) {
                 }
                 last = Some(found);
             }
-            // No kind of the group is served yet: the watches say so.
+            // No kind of the group is served yet; the watches log that.
             Ok(None) => last = None,
             Err(error) => tracing::debug!(%error, "cannot read the schemas of the API server"),
         }

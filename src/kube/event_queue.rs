@@ -25,7 +25,7 @@ pub enum DropReason {
     Expired,
     /// The API server did not accept it.
     Refused,
-    /// This replica does not lead any more, or stops.
+    /// This replica lost the lease, or stops.
     Stopped,
 }
 
@@ -45,9 +45,9 @@ impl DropReason {
 #[derive(Clone, Debug)]
 struct Waiting {
     event: Event,
-    /// When it happened.
+    /// Time of the event.
     time: Timestamp,
-    /// When it was queued.
+    /// Time at which it was queued, on the clock of the process.
     since: Duration,
 }
 

@@ -1,9 +1,9 @@
 //! Events about objects: best effort, with a rate limit of their own.
 //!
-//! Invariants: events with the same object, reason and note within a window are one Event with a count, and those that are
-//! written once are one Event without; the queue is bounded, and an event that does not fit, gets too old or cannot be written
-//! is dropped and counted, never waited for. Under load few events are sent, because they would slow down the writes that
-//! they report. `event_queue` says which one is next.
+//! Invariants: events with the same object, reason and note within a window are one Event with a count, and an event without
+//! repetitions is an Event without a count; the queue is bounded, and an event that does not fit, gets too old or cannot be
+//! written is dropped and counted, never waited for. Under load few events are sent, because they would slow down the writes
+//! that they report. `event_queue` decides which event is next.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct EventSettings {
     pub burst: f64,
     /// Maximum number of queued events, and of series remembered.
     pub queue_capacity: usize,
-    /// An event that waited longer is dropped.
+    /// Maximum age in the queue; an older event is dropped.
     pub max_age: Duration,
     /// Within this time after the first one, an equal event increases a count instead of creating an Event.
     pub aggregation_window: Duration,
@@ -79,9 +79,9 @@ pub struct EventTask {
     pub fence: Fence,
     /// Whether the API server is busy with writes; the rate is lower then.
     pub under_load: Arc<AtomicBool>,
-    /// Told of dropped events.
+    /// Called when events are dropped.
     pub on_dropped: OnDropped,
-    /// Told of the length of the queue.
+    /// Called when the length of the queue has changed.
     pub on_queued: OnQueued,
 }
 

@@ -4,7 +4,7 @@
 //! act (checked right before each call), and an unsent one is reported as unavailable; the executor never retries, the core
 //! decides again from the results; statuses of queues share one rate limit, oldest first, with a lower rate under load, and
 //! only the latest per object is sent: a replaced one gets no result. The newest object is sent before its conflict.
-//! `task_queue` says which write is next while all concurrent calls are in flight.
+//! `task_queue` decides which write is next while all concurrent calls are in flight.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -88,7 +88,7 @@ pub type OnCall = Arc<dyn Fn(&Write, &WriteOutcome) + Send + Sync>;
 pub struct Executor<S> {
     /// Makes the calls.
     pub caller: Caller,
-    /// Its settings.
+    /// Limits of calls.
     pub settings: ExecutorSettings,
     /// Whether this replica may act.
     pub fence: Fence,
@@ -241,8 +241,9 @@ impl<S: DeltaSink> Executor<S> {
     }
 }
 
-/// Returns the parameter by which a patch of a job is refused, with the field, where the installed definition lacks a field that it
-/// writes. Otherwise the server drops the field, and a job is started without its gates, node labels and tolerations.
+/// Returns the query parameter that makes the server refuse a patch of a job, naming the field, if the installed definition
+/// lacks a field of the patch. Without it the server drops the field, and a job starts without its gates, node labels and
+/// tolerations.
 fn strictness(write: &Write) -> &'static str {
     let of_job = matches!(write.kind, Kind::Job(_)) && write.subresource.is_none();
     if of_job { "&fieldValidation=Strict" } else { "" }

@@ -1,7 +1,9 @@
-//! Asks the leader, by the address in the annotation of the Lease, or another replica by the address that it told the leader.
+//! Sends questions to the leader, by the address in the annotation of the Lease, or to another replica, by the address that it
+//! reported to the leader.
 //!
-//! Invariants: the leader's certificate is verified by the name of the visibility Service and the authority that the webhooks trust; a
-//! call has a short timeout, so that an answer without it is not late; without a token of this process nothing is asked.
+//! Invariants: the leader's certificate is verified by the name of the visibility Service and the authority that the webhooks
+//! trust; a call has a short timeout, so that an answer without the leader's part is not late; a process without a token asks
+//! nothing.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a client is used before the authority is read again.
 const CLIENT_TTL: Duration = Duration::from_mins(1);
 
-/// Where this process finds what it needs to ask the leader.
+/// Settings of calls to the leader.
 #[derive(Clone, Debug)]
 pub struct LeaderCallSettings {
     /// Name of the visibility Service in certificates, as `NAME.NAMESPACE.svc`.
@@ -34,7 +36,7 @@ pub struct LeaderCallSettings {
     pub path: &'static str,
 }
 
-/// Asks the leader.
+/// A client of the leader and of other replicas.
 pub struct LeaderCall {
     caller: Caller,
     settings: LeaderCallSettings,
@@ -67,7 +69,7 @@ pub enum LeaderCallError {
 }
 
 impl LeaderCall {
-    /// Returns a caller that finds the leader by this holder.
+    /// Returns a client that reads the leader's address from this holder.
     pub fn new(caller: &Caller, settings: LeaderCallSettings, holder: Arc<LeaseHolder>) -> Self {
         Self { caller: caller.clone(), settings, holder, client: Mutex::default() }
     }
@@ -75,7 +77,7 @@ impl LeaderCall {
     /// Sends a question to the leader and returns the answer.
     ///
     /// # Errors
-    /// There is no leader to ask, or it did not answer.
+    /// There is no leader, or it did not answer.
     pub async fn ask(&self, question: &impl serde::Serialize) -> Result<Value, LeaderCallError> {
         let address = self.holder.address().ok_or(LeaderCallError::NoAddress)?;
         self.ask_at(&address, question).await

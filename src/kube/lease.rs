@@ -1,4 +1,4 @@
-//! I/O of the lease state machine: reads and writes the Lease, opens and closes the fence.
+//! I/O of the lease state machine: reads and writes the Lease, opens and closes the fence that guards writes.
 //!
 //! Invariant: the fence is open only while the state machine says that this replica leads (I16), and it closes by itself at
 //! the deadline, whether or not this task gets to run: a process that was paused finds it closed.
@@ -73,14 +73,15 @@ pub struct LeaseSettings {
     pub name: String,
     /// Identity and durations.
     pub election: ElectionSettings,
-    /// Where this replica answers others while it leads.
+    /// Address at which this replica answers other processes while it leads.
     pub address: Option<String>,
 }
 
-/// Annotation with the address of the holder, and the holder that wrote it: another controller that takes the Lease over may keep it.
+/// Annotation with the address of the holder, and the holder that wrote it, because another controller that takes the Lease
+/// over may keep the annotation.
 pub const ADDRESS_ANNOTATION: &str = "sluice.dev/leader-address";
 
-/// The holder of the lease, since when this replica has seen it hold the lease, and where it answers.
+/// The holder of the lease, the time at which this replica first saw it, and its address.
 #[derive(Debug, Default)]
 pub struct LeaseHolder {
     seen: Mutex<Option<(String, Timestamp)>>,
@@ -110,7 +111,7 @@ impl LeaseHolder {
             Some((holder.to_owned(), Timestamp::now()));
     }
 
-    /// Takes the address of the holder from a Lease, and whether there was another one.
+    /// Reads the address of the holder from a Lease, and whether there was an earlier holder.
     pub fn read_address(&self, lease: &Value) {
         let transitions = lease.pointer("/spec/leaseTransitions").and_then(Value::as_i64);
         self.is_first.store(transitions == Some(0), Ordering::Relaxed);
@@ -118,7 +119,7 @@ impl LeaseHolder {
     }
 }
 
-/// Returns the address that the holder of a Lease wrote; `None` if it wrote none, or another one did.
+/// Returns the address that the holder of a Lease wrote; `None` if it wrote none, or if another replica wrote it.
 fn leader_address(lease: &Value) -> Option<String> {
     let text = lease.pointer("/metadata/annotations")?.get(ADDRESS_ANNOTATION)?.as_str()?;
     let written: Value = serde_json::from_str(text).ok()?;
@@ -224,7 +225,8 @@ pub async fn run_election(task: ElectionTask, mut stop: watch::Receiver<bool>) -
     Ok(())
 }
 
-/// The holder of the lease that was logged last. Each is logged once, so that a manager that waits says for which one.
+/// The holder of the lease that was logged last. Each holder is logged once, so that the log of a waiting manager names the
+/// leader.
 #[derive(Debug, Default)]
 struct LoggedHolder(String);
 

@@ -1,7 +1,7 @@
-//! Looks at the Lease of the election from outside: who leads, where that replica answers, and whether any replica leads at all.
+//! Reads the Lease of the election without taking part: which replica leads, its address, and whether any replica leads at all.
 //!
-//! Invariants: the Lease is only read; "no replica leads" is said only while the Lease itself can be read, because an API server that
-//! does not answer says nothing about the leader.
+//! Invariants: the Lease is only read; "no replica leads" is reported only while the Lease itself can be read, because an API
+//! server that does not answer proves nothing about the leader.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use serde_json::Value;
 use super::client::Caller;
 use super::lease::LeaseHolder;
 
-/// Time between two looks.
+/// Time between two reads.
 const INTERVAL: Duration = Duration::from_secs(3);
-/// How long a Lease may be past its end before no replica leads: a change of the leader takes a few seconds.
+/// Time after the end of a Lease from which on no replica leads: a change of the leader takes a few seconds.
 const HANDOVER: Duration = Duration::from_secs(10);
-/// Age of the last look from which on nothing is known.
+/// Age of the last read from which on the state is unknown.
 const MAX_AGE: Duration = Duration::from_secs(10);
 
-/// What the Lease has said.
+/// State of the Lease at the last read.
 #[derive(Debug, Default)]
 pub struct LeaseFollower(Mutex<Option<Seen>>);
 
@@ -26,9 +26,9 @@ pub struct LeaseFollower(Mutex<Option<Seen>>);
 struct Seen {
     holder: String,
     renewed: String,
-    /// How long a renewal holds.
+    /// Duration of a renewal, from the Lease.
     duration: Duration,
-    /// When a renewal was last seen, or the first look.
+    /// Time of the last observed renewal, or of the first read.
     lived: Instant,
     looked: Instant,
 }
@@ -47,7 +47,7 @@ impl LeaseFollower {
         })
     }
 
-    /// Takes what a look has found; `None` if there is no Lease. Returns the holder if it has changed.
+    /// Stores the result of a read; `None` if there is no Lease. Returns the holder if it has changed.
     fn see(&self, lease: Option<&Value>, now: Instant) -> Option<String> {
         let text = |pointer: &str| {
             let found = lease.and_then(|lease| lease.pointer(pointer));
@@ -58,7 +58,7 @@ impl LeaseFollower {
         let duration = Duration::from_secs(seconds.and_then(Value::as_u64).unwrap_or(15));
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = seen.as_ref();
-        // The clock of the holder may differ: only a change of its time is a sign of life.
+        // The clock of the holder may differ: only a change of the renew time proves that it is alive.
         let lives = !holder.is_empty() && before.is_none_or(|before| before.renewed != renewed);
         let lived = before.filter(|_| !lives).map_or(now, |before| before.lived);
         let has_changed = !holder.is_empty() && before.is_none_or(|before| before.holder != holder);
@@ -67,7 +67,7 @@ impl LeaseFollower {
         changed
     }
 
-    /// Looks at the Lease of this path again and again, and tells `holder`, if given, who holds it and where that replica answers.
+    /// Reads the Lease at this path periodically, and stores its holder and address in `holder`, if given. Never returns.
     pub async fn follow(self: Arc<Self>, caller: Caller, path: String, holder: Option<Arc<LeaseHolder>>) {
         loop {
             let looked = match caller.get(&path).await {

@@ -1,6 +1,6 @@
-//! Names private keys that cannot be used, of which the TLS library says neither the file nor what is wrong.
+//! Errors about private keys that cannot be used. The TLS library names neither the file nor the problem.
 //!
-//! Invariants: a key is refused only if the client or listener would refuse it; nothing of a key is in an error.
+//! Invariants: a key is refused only if the client or listener would refuse it; no error contains a part of a key.
 
 use super::cryptography;
 use ::kube::Config;
@@ -13,10 +13,10 @@ use rustls::sign::{CertifiedKey, SigningKey};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What can be used instead.
+/// Advice in errors: the supported forms of keys.
 const SUPPORTED: &str = "use P-256, P-384, P-521, Ed25519 or RSA";
 
-/// Object identifiers in DER that a key of a form has which is not supported, and the name of the form.
+/// Object identifiers in DER of unsupported forms of keys, and the names of the forms.
 const FORMS: [(&[u8], &str); 11] = [
     (&[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x21], "the curve P-224"),
     (&[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x0a], "the curve secp256k1"),
@@ -30,30 +30,30 @@ const FORMS: [(&[u8], &str); 11] = [
     (&[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0a], "RSA-PSS"),
     (&[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01], RSA),
 ];
-/// The identifier of the fields of the supported curves, which a key or certificate has that does not name its curve.
+/// Identifier of prime fields: keys and certificates that spell out the parameters of their curve contain it.
 const PRIME_FIELD: [u8; 9] = [0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x01, 0x01];
 const IN_FULL: &str = "a curve in full, without its name,";
 const RSA: &str = "an RSA key that is damaged, or not of 2048 to 8192 bits,";
 
-/// Labels in PEM of keys that are left out as if they were no keys, and the name of the form.
+/// PEM labels of keys that the library skips as if they were no keys, and the names of the forms.
 const LABELS: [(&str, &str); 2] =
     [("BEGIN OPENSSH PRIVATE KEY", "the form of OpenSSH"), ("BEGIN DSA PRIVATE KEY", "DSA")];
-/// Number of the last bytes of a public key that tell it from every other one, whatever is said before them of its curve.
+/// Number of final bytes by which public keys are compared. The bytes before them describe the curve, in one of several ways.
 const PUBLIC_BYTES: usize = 64;
-/// What the PEM of an encrypted key has.
+/// Texts in the PEM of encrypted keys.
 const ENCRYPTED: [&str; 2] = ["BEGIN ENCRYPTED PRIVATE KEY", "Proc-Type: 4,ENCRYPTED"];
 
 /// A key, or the certificate with it, that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {problem}")]
 pub struct UnusableKey {
-    /// Which one it is, and where it is.
+    /// Name of the key or certificate, and its file or field.
     what: String,
-    /// What is wrong.
+    /// The problem.
     problem: KeyProblem,
 }
 
-/// What is wrong with a key.
+/// Problems of keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyProblem {
     /// It is encrypted.
@@ -68,21 +68,21 @@ pub enum KeyProblem {
     /// The text is no PEM.
     #[error("its PEM is damaged: {0}")]
     Damaged(Cow<'static, str>),
-    /// There is something else beside key and certificates.
+    /// There is another section beside key and certificates.
     #[error("it has {0}, which is neither a private key nor a certificate: remove it")]
     Beside(&'static str),
     /// Keys of this form are not supported.
     #[error("{0} is not supported: {SUPPORTED}")]
     Form(&'static str),
-    /// The certificate with this name is one of another key.
+    /// The certificate with this name belongs to another key.
     #[error("it does not match the {0}")]
     Mismatch(String),
-    /// The certificate with this name is that of a key beside the one that is used.
+    /// The certificate with this name belongs to a key other than the one that the client would use.
     #[error(
         "there are several private keys, and another one than is used matches the {0}: remove those that do not"
     )]
     Several(String),
-    /// Its label in PEM is that of another form of key.
+    /// The PEM label is that of another form of key.
     #[error("its PEM is labelled {has}, and holds a key of the form {is}: correct the label")]
     Label {
         /// The label.
@@ -93,12 +93,12 @@ pub enum KeyProblem {
     /// The certificate with this name cannot be read.
     #[error("the {0} is no X.509 certificate")]
     NoX509(String),
-    /// Another problem that the TLS library has.
+    /// Another error of the TLS library.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
 }
 
-/// A text in PEM, and what it is called in errors.
+/// A text in PEM, and its name in errors.
 #[derive(Clone, Copy)]
 struct Named<'a> {
     pem: &'a [u8],
@@ -110,7 +110,7 @@ impl Named<'_> {
         UnusableKey { what: self.name.to_owned(), problem }
     }
 
-    /// Returns its sections, of which a client takes keys and certificates alone.
+    /// Returns the sections of the text. A client uses only keys and certificates.
     fn sections(self) -> Result<Vec<(SectionKind, Vec<u8>)>, UnusableKey> {
         let (mut reader, mut all) = (self.pem, Vec::new());
         loop {
@@ -127,7 +127,7 @@ impl Named<'_> {
     }
 }
 
-/// Returns what a section is, if it is neither a key nor a certificate.
+/// Returns the name of a section that is neither a key nor a certificate.
 const fn beside(kind: SectionKind) -> Option<&'static str> {
     match kind {
         SectionKind::Certificate
@@ -141,7 +141,7 @@ const fn beside(kind: SectionKind) -> Option<&'static str> {
     }
 }
 
-/// Returns why a text has no key that can be read.
+/// Returns why a text has no readable key.
 fn why_unread(text: &[u8], error: &pem::Error) -> KeyProblem {
     let text = String::from_utf8_lossy(text);
     if ENCRYPTED.iter().any(|mark| text.contains(mark)) {
@@ -159,19 +159,19 @@ fn why_unread(text: &[u8], error: &pem::Error) -> KeyProblem {
     })
 }
 
-/// Returns why the TLS library does not take a key.
+/// Returns why the TLS library refuses a key.
 fn why_refused(key: &PrivateKeyDer<'_>, error: &rustls::Error) -> KeyProblem {
     let form = FORMS.iter().find(|(identifier, _)| has(key.secret_der(), identifier)).map(|(_, name)| *name);
     let rsa = matches!(key, PrivateKeyDer::Pkcs1(_)).then_some(RSA);
     form.or(rsa).map_or_else(|| KeyProblem::Unreadable(error.to_string()), KeyProblem::Form)
 }
 
-/// Returns whether bytes are a part of others.
+/// Returns whether `all` contains `part`.
 fn has(all: &[u8], part: &[u8]) -> bool {
     !part.is_empty() && all.windows(part.len()).any(|own| own == part)
 }
 
-/// Returns the label in PEM of keys of a form.
+/// Returns the PEM label of a form of keys.
 const fn label_of(key: &PrivateKeyDer<'_>) -> &'static str {
     match key {
         PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
@@ -180,7 +180,7 @@ const fn label_of(key: &PrivateKeyDer<'_>) -> &'static str {
     }
 }
 
-/// Returns what is wrong with the label of a key that can be used if it has another one.
+/// Returns the problem of a key that the library would accept under another label.
 fn wrong_label(key: &PrivateKeyDer<'_>, provider: &CryptoProvider) -> Option<KeyProblem> {
     let der = key.secret_der();
     let forms: [PrivateKeyDer<'static>; 3] = [
@@ -200,7 +200,7 @@ fn wrong_label(key: &PrivateKeyDer<'_>, provider: &CryptoProvider) -> Option<Key
 /// Returns the first key of a text in PEM.
 ///
 /// # Errors
-/// It has none that can be read.
+/// The text has no readable key.
 pub fn read(pem: &[u8]) -> Result<PrivateKeyDer<'static>, KeyProblem> {
     PrivateKeyDer::from_pem_slice(pem).map_err(|error| why_unread(pem, &error))
 }
@@ -211,7 +211,7 @@ fn load(key: PrivateKeyDer<'static>, provider: &CryptoProvider) -> Result<Arc<dy
     provider.key_provider.load_private_key(key).map_err(refused)
 }
 
-/// Returns whether the first certificate of a chain has the public part of a key. The last bytes tell it from any other one.
+/// Returns whether the first certificate of a chain has the public part of a key, by its last bytes.
 fn has_public_part(certified: &CertifiedKey) -> bool {
     let (key, certificate) = (certified.key.public_key(), certified.cert.first());
     key.zip(certificate).is_some_and(|(key, certificate)| {
@@ -220,10 +220,10 @@ fn has_public_part(certified: &CertifiedKey) -> bool {
     })
 }
 
-/// Joins a key and its chain of certificates, which errors call `certificate`.
+/// Joins a key and its chain of certificates. `certificate` is the name of the chain in errors.
 ///
 /// # Errors
-/// The key cannot be used, or is not that of the first certificate.
+/// The key cannot be used, or does not belong to the first certificate.
 pub fn certified(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -234,9 +234,9 @@ pub fn certified(
         has(key.secret_der(), &PRIME_FIELD) || chain.first().is_some_and(|own| has(own, &PRIME_FIELD));
     let certified = CertifiedKey::new(chain, load(key, provider)?);
     match certified.keys_match() {
-        // The TLS library takes a key whose public part it does not know.
+        // The TLS library accepts a key whose public part it cannot compute.
         Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => Ok(certified),
-        // The library takes such a key, but not the certificate with it, which has no name of a curve.
+        // The library accepts such a key, but not its certificate, which does not name its curve either.
         Err(rustls::Error::InconsistentKeys(_)) if is_in_full && has_public_part(&certified) => {
             Err(KeyProblem::Form(IN_FULL))
         }
@@ -245,7 +245,7 @@ pub fn certified(
     }
 }
 
-/// Returns the key of a section, if it is one.
+/// Returns the key in a section, if it has one.
 fn key_of((kind, der): &(SectionKind, Vec<u8>)) -> Option<PrivateKeyDer<'static>> {
     let der = der.clone();
     Some(match kind {
@@ -256,7 +256,7 @@ fn key_of((kind, der): &(SectionKind, Vec<u8>)) -> Option<PrivateKeyDer<'static>
     })
 }
 
-/// Returns by how much a client prefers keys of a form.
+/// Returns the rank of a form of keys in a client's choice; the highest is used.
 const fn preference(key: &PrivateKeyDer<'_>) -> u8 {
     match key {
         PrivateKeyDer::Pkcs8(_) => 2,
@@ -265,14 +265,14 @@ const fn preference(key: &PrivateKeyDer<'_>) -> u8 {
     }
 }
 
-/// Checks the key of a client, with its certificate if that is known, as the client reads them: one after the other, of several keys one in
-/// PKCS#8 before one of RSA before one of EC, and the last of a kind.
+/// Checks the key of a client, and its certificate if it is known, as the client would choose them: of several keys PKCS#8
+/// before RSA before EC, and the last key of a form.
 fn check_identity(key: Named<'_>, certificate: Option<Named<'_>>) -> Result<(), UnusableKey> {
     let mut all = key.sections()?;
     if let Some(certificate) = certificate {
         all.extend(certificate.sections()?);
     }
-    // Sorted in a way that keeps the order of equal ones, so that the last is the one that is used.
+    // A stable sort: the last key of a form stays last, and is the one that is used.
     let mut keys: Vec<PrivateKeyDer<'static>> = all.iter().filter_map(key_of).collect();
     keys.sort_by_key(preference);
     let Some(used) = keys.pop() else {
@@ -297,11 +297,11 @@ fn check_identity(key: Named<'_>, certificate: Option<Named<'_>>) -> Result<(), 
     checked.map_err(|problem| key.unusable(problem))
 }
 
-/// Checks the client key of a configuration before it is used. What is missing is left to the client, which says so, and what a plugin
-/// gives is known only when it is run.
+/// Checks the client key of a configuration before it is used. Missing files are left to the client, which reports them. The
+/// key of a plugin is known only when the plugin runs.
 ///
 /// # Errors
-/// The key cannot be used; the error names its file or field, and what is wrong.
+/// The key cannot be used; the error names its file or field, and the problem.
 pub fn check_client_key(config: &Config) -> Result<(), UnusableKey> {
     let auth = &config.auth_info;
     let fields = serde_json::to_value(auth).unwrap_or_default();
@@ -321,7 +321,7 @@ pub fn check_client_key(config: &Config) -> Result<(), UnusableKey> {
     check_identity(Named { pem: &key, name: &key_name }, certificate)
 }
 
-/// Adds to the error of a connection what it may be due to.
+/// Adds possible causes to the error of a connection.
 pub(super) fn explained(error: String) -> String {
     let of_server = ["HandshakeFailure", "UnsupportedSignatureAlgorithm", "UnsupportedCertificateSignature"];
     if of_server.iter().any(|name| error.contains(name)) {

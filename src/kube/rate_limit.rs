@@ -14,7 +14,7 @@ const NEVER: SignedDuration = SignedDuration::from_hours(24 * 365 * 100);
 const MIN_WAIT: SignedDuration = SignedDuration::from_millis(1);
 const MAX_WAIT: SignedDuration = SignedDuration::from_hours(1);
 
-/// A steady rate with a bounded burst. Time is an argument; one that goes back counts as the latest before it.
+/// A steady rate with a bounded burst. Time is an argument; an earlier time than before counts as the latest one.
 #[derive(Clone, Debug)]
 pub struct RateLimiter {
     bucket: TokenBucket,

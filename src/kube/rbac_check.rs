@@ -1,9 +1,9 @@
 //! Checks whether the process has the permissions that it needs.
 //!
-//! Invariants: the shipped roles grant exactly these permissions (a test compares them); permissions of disabled features are
-//! not checked; all others are checked at least twice a minute. A lost permission is logged once and shown in a metric until
-//! it is granted again. It never ends the process, and makes the replica not ready only if reviews need it: a replica
-//! that cannot write still answers webhooks, which would otherwise reject every Job.
+//! Invariants: the shipped roles grant exactly these permissions (a test compares both); permissions of disabled features are
+//! not checked; all others are checked at least twice a minute. A lost permission is logged once and shown in a metric until it
+//! is granted again. It never ends the process, and makes the replica not ready only if reviews need it: a replica that cannot
+//! write still answers webhooks, which would otherwise reject every Job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -50,13 +50,13 @@ pub struct Permission {
     pub group: String,
     /// Resource, with its subresource if any.
     pub resource: String,
-    /// Name of the only object concerned; `None` for all.
+    /// Name of the only object that it covers; `None` for all.
     pub name: Option<String>,
     /// Verb.
     pub verb: &'static str,
     /// Whether reviews depend on what is read with it.
     pub needed_for_reviews: bool,
-    /// Name of the framework whose objects it is for, if it is for one.
+    /// Name of the framework whose objects it covers, if any.
     pub framework: Option<&'static str>,
     /// Kind that the API server must serve for it to be needed.
     pub only_if_served: Option<Kind>,
@@ -76,11 +76,11 @@ pub struct WriteRequirements {
 pub struct PermissionRequirements<'a> {
     /// Watched kinds.
     pub kinds: &'a [Kind],
-    /// Kinds that are only read by their metadata.
+    /// Kinds of which only the metadata is read.
     pub passing: &'a [Kind],
     /// Settings of certificates.
     pub certificates: &'a CertificateSettings,
-    /// Settings of the lease, if there is an election; a process that only reads looks at it.
+    /// Settings of the lease, if there is an election. A process that only reads follows the lease.
     pub lease: Option<&'a LeaseSettings>,
     /// Whether clients of the metrics endpoint are authorized.
     pub authorizes_metrics: bool,
@@ -167,7 +167,7 @@ fn front_proxy_permissions() -> impl Iterator<Item = Permission> {
     })
 }
 
-/// Returns the permissions to write, without those on certificates and the lease.
+/// Returns the permissions to write, except on certificates and the lease.
 fn write_permissions(kinds: &[Kind], writes: WriteRequirements) -> Vec<Permission> {
     let mut permissions = Vec::new();
     for kind in kinds {
@@ -216,7 +216,7 @@ fn write_permissions(kinds: &[Kind], writes: WriteRequirements) -> Vec<Permissio
     permissions
 }
 
-/// Returns the permissions on the objects of a framework, without those to read them.
+/// Returns the permissions on the objects of a framework, except for reading them.
 fn job_permissions(row: &Framework, deletes_jobs: bool) -> Vec<Permission> {
     let (group, plural) = (row.gvk.group, row.gvk.plural);
     let on = |suffix: &str, verbs: &[&'static str]| -> Vec<Permission> {
@@ -232,7 +232,7 @@ fn job_permissions(row: &Framework, deletes_jobs: bool) -> Vec<Permission> {
     [object, on("/status", row.rbac.status), on("/finalizers", row.rbac.finalizers)].concat()
 }
 
-/// Returns the permissions to read Kueue's webhook configurations, where those of this manager have other names.
+/// Returns the permissions to read Kueue's webhook configurations, if this manager's own have other names.
 fn ownership_permissions(settings: &CertificateSettings) -> Vec<Permission> {
     let resources = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
     let own = [&settings.mutating, &settings.validating];
@@ -357,7 +357,7 @@ pub struct PermissionCheck {
     pub caller: Caller,
     /// Permissions to check.
     pub permissions: Vec<Permission>,
-    /// Tells which kinds the API server serves.
+    /// States of the watches, from which the served kinds follow.
     pub watch_statuses: WatchStatuses,
     /// Receives the result.
     pub missing_permissions: Arc<MissingPermissions>,
@@ -444,7 +444,7 @@ fn is_granted(rules: &RulesByNamespace, permission: &Permission) -> bool {
     })
 }
 
-/// Reviews permissions one by one. Returns those that are denied, and those whose review failed.
+/// Reviews permissions one by one. Returns the denied ones, and the ones whose review failed.
 async fn review_each(caller: &Caller, permissions: Vec<Permission>) -> (Vec<Permission>, Vec<Permission>) {
     let results = futures::stream::iter(permissions)
         .map(|permission| async move { (review_access(caller, &permission).await, permission) })

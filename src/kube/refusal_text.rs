@@ -1,11 +1,11 @@
-//! What a person reads of the API server's answer to a refused write.
+//! Shortens the API server's answer to a refused write for conditions, events and logs.
 //!
 //! Invariants: the text has at most [`MAX_BYTES`]; fields and reasons are kept, while the refused objects, which the
 //! server quotes whole, with environment variables and other secrets, are left out.
 
 /// Maximum length of a text.
 const MAX_BYTES: usize = 512;
-/// Length of the end that a text keeps when it is cut: a reason stands last.
+/// Length of the end that is kept when a text is cut: the reason comes last.
 const TAIL_BYTES: usize = 128;
 /// Longest quoted object and longest quoted text that are kept.
 const MAX_OBJECT_BYTES: usize = 32;
@@ -108,7 +108,7 @@ mod tests {
                     "{head}[spec.template: Invalid value: core.PodTemplateSpec{{…}}: field is immutable, spec.a: Required value]"
                 ),
             ),
-            // The server itself cuts a message.
+            // The server itself may cut a message.
             (
                 format!("{head}spec: Invalid value: {}", &template[..900]),
                 format!("{head}spec: Invalid value: {{…}}"),

@@ -1,7 +1,7 @@
 //! Estimates the API server's clock from the `Date` headers of its responses.
 //!
-//! Invariant: between two responses the estimate advances with the monotonic clock, so that a wall clock of this node that is wrong, or
-//! that is set, changes nothing.
+//! Invariant: between two responses the estimate advances with the monotonic clock, so that a wrong wall clock of this node, or
+//! a change of it, has no effect.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -16,13 +16,13 @@ use crate::lifecycle::skew::ClockSkew;
 
 /// Clock difference that is logged. Slow networks stay below it.
 const LOG_THRESHOLD: SignedDuration = SignedDuration::from_secs(10);
-/// Least step of the wall clock that counts as one.
+/// Least difference between wall clock and monotonic clock that counts as a step.
 const LEAST_STEP: SignedDuration = SignedDuration::from_secs(1);
 
 /// Estimate of the API server's clock, shared by all clients.
 #[derive(Debug)]
 pub struct ServerClock {
-    /// What the wall clock showed at the origin of the monotonic one.
+    /// Wall clock at the origin of the monotonic clock.
     began: Timestamp,
     origin: Instant,
     state: Mutex<State>,
@@ -46,7 +46,7 @@ impl ServerClock {
         Self { began, origin: Instant::now(), state: Mutex::default() }
     }
 
-    /// Returns what the wall clock of the start would show, had it not been set since.
+    /// Returns the wall clock of the start plus the monotonic time since, unaffected by later changes of the wall clock.
     fn steady(&self) -> Timestamp {
         self.began.saturating_add(self.origin.elapsed()).unwrap_or(self.began)
     }
@@ -89,7 +89,7 @@ impl ServerClock {
         state.skew.is_known().then(|| self.ahead_of(&state))
     }
 
-    /// Returns whether a response has told the time.
+    /// Returns whether a response has had a valid `Date` header.
     pub fn is_known(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).skew.is_known()
     }

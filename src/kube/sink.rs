@@ -1,20 +1,20 @@
-//! Where what an API server says goes: the deltas of its watches and the results of its writes.
+//! The receiver of an API server's data: the deltas of its watches and the results of its writes.
 //!
-//! Watches and executor know nothing but their sink: a process that follows several API servers gives each a sink of its own,
-//! so that an object of one never reaches the state of another.
+//! Watches and executor know only their sink: a process that follows several API servers gives each a sink of its own, so that
+//! an object of one never reaches the state of another.
 //!
-//! Invariants: deltas are delivered in order; a watch or an executor whose sink is full waits, and no other does.
+//! Invariants: deltas are delivered in order; a watch or an executor whose sink is full waits, and delays no other one.
 
 use tokio::sync::mpsc;
 
 use crate::reconciler::Delta;
 
-/// Takes the deltas of one API server.
+/// Receives the deltas of one API server.
 pub trait DeltaSink: Send + Sync + 'static {
-    /// Passes a delta on as soon as there is room for it.
+    /// Passes a delta on as soon as the sink has capacity.
     ///
     /// # Errors
-    /// The receiver is dropped: no delta is taken from then on.
+    /// The receiver is dropped; no further delta can be delivered.
     fn deliver(&self, delta: Delta) -> impl Future<Output = Result<(), SinkClosed>> + Send;
 }
 

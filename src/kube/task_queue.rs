@@ -1,9 +1,9 @@
 //! Order of the executor's tasks: one per object at a time unless it bypasses, the most urgent first, namespaces in turns.
 //!
-//! Tasks wait only while all concurrent calls are in flight. Invariants: a task waits for a bounded number of others: of
-//! eight starts four are for the most urgent tasks, at least two for other writes, one for a pending reason and one for the
-//! status of a queue, if such wait; within a class each namespace has one task in turn. What a class does not need goes to
-//! the most urgent. Statuses of queues are rate-limited as well. Two tasks of one object in different classes may change
+//! Tasks wait only while all concurrent calls are in flight. Invariants: a task waits for a bounded number of others: of eight
+//! starts four are for the most urgent tasks, at least two for other writes, one for a pending reason and one for the status of
+//! a queue, if such wait; within a class each namespace has one task in turn. Starts that a class does not need are used by the
+//! most urgent class. Statuses of queues are rate-limited as well. Two tasks of one object in different classes may change
 //! places: both are decided on one version, so at most one of them lands.
 
 use std::collections::BTreeMap;
@@ -36,9 +36,9 @@ pub enum Task {
     Write(Write),
     /// Read an object.
     Refetch {
-        /// Its kind.
+        /// Kind of the object.
         kind: Kind,
-        /// Its key.
+        /// Namespace and name of the object.
         key: ObjectKey,
     },
 }
@@ -52,7 +52,7 @@ impl Task {
         }
     }
 
-    /// Returns how urgent it is. What is read decides whether a job may be started.
+    /// Returns the urgency class. A read is urgent, because the object decides whether a job may start.
     const fn class(&self) -> WriteClass {
         match self {
             Self::Write(write) => write.class,
@@ -151,7 +151,8 @@ impl TaskQueue {
         end
     }
 
-    /// Removes and returns the next task of a class. Those before it whose object has a call in flight wait for its end.
+    /// Removes and returns the next task of a class. Earlier tasks whose object has a call in flight are set aside until it
+    /// ends.
     fn take(&mut self, class: WriteClass) -> Option<Task> {
         while let Some((place, task)) = self.waiting.take_first(class) {
             let target = task.target();
@@ -380,7 +381,7 @@ mod tests {
             prop_assert_eq!(started, (0..pushed).collect::<Vec<_>>());
         }
 
-        /// Whatever else waits and comes, a task starts within eight starts for each turn of its class that goes to another.
+        /// Whatever else waits and comes, a task starts within eight starts for each task of its class that starts before it.
         #[test]
         fn wait_is_bounded(
             before in proptest::collection::vec((0_u8..5, 0_usize..3), 0..200),

@@ -51,8 +51,8 @@ pub struct WatchSettings {
     pub max_backoff: Duration,
     /// Whether pods are jobs: they are read whole then, including ended pods.
     pub pods_are_jobs: bool,
-    /// Whether only the metadata of the objects is read. They are not managed: while they cannot be read, the core is told so, and
-    /// waits for no list.
+    /// Whether only the metadata of the objects is read. They are not managed: while they cannot be read, the core gets
+    /// `Unread` and waits for no list.
     pub metadata_only: bool,
 }
 
@@ -74,7 +74,7 @@ impl Default for WatchSettings {
 /// The objects that a watch reads.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// The kind of all of them.
+    /// Kind of the objects.
     pub kind: Kind,
     /// Label selector, such as `a=b,c!=d`; without one all objects are read. An object that stops matching counts as deleted.
     pub labels: Option<String>,
@@ -168,7 +168,7 @@ fn watcher_config(selection: &Selection, settings: &WatchSettings) -> watcher::C
     config
 }
 
-/// What a watch reports: deltas to its sink, and its state.
+/// Output of a watch: deltas to its sink, and its state.
 struct Reporter<S> {
     kind: Kind,
     resource: ApiResourceInfo,
@@ -200,7 +200,7 @@ impl<S: DeltaSink> Reporter<S> {
         Ok(())
     }
 
-    /// Reports that the API server does not serve the kind. One that may be absent counts as an empty list.
+    /// Reports that the API server does not serve the kind. An optional kind counts as an empty list.
     async fn send_not_served(&self) -> Result<(), SinkClosed> {
         let kind = self.kind;
         let optional = is_optional_kind(kind);
@@ -288,8 +288,8 @@ impl<K: WatchedObject, S: DeltaSink> TypedWatch<K, S> {
         self.events = watcher(self.api.clone(), self.config.clone()).boxed();
     }
 
-    /// Returns whether a streaming list that begins would end early as the former ones: the server ends one whose reader does not
-    /// keep up with changes.
+    /// Returns whether a new streaming list would end early like the previous ones. The server ends a streaming list whose
+    /// reader does not keep up with changes.
     fn streaming_lists_fail(&self) -> bool {
         self.streaming && !self.report.health.synced() && self.lists_begun == STREAMING_ATTEMPTS
     }
@@ -346,7 +346,7 @@ fn is_optional_kind(kind: Kind) -> bool {
     matches!(kind, Kind::Job(_) | Kind::Related(_) | Kind::ProvisioningRequest | Kind::MultiKueueCluster)
 }
 
-/// Logs a missing definition. Most clusters lack some of the optional ones, which is nothing to act on.
+/// Logs a missing definition. Most clusters lack some optional definitions, which needs no action.
 fn log_not_served(resource: &ApiResourceInfo, optional: bool) {
     let (kind, group) = (resource.kind, resource.group);
     if optional {
@@ -356,7 +356,7 @@ fn log_not_served(resource: &ApiResourceInfo, optional: bool) {
     }
 }
 
-/// Logs that objects which are not managed cannot be read: of what is above other objects, less is seen.
+/// Logs that objects that are not managed cannot be read, so that fewer owners of other objects are known.
 fn log_unread(resource: &ApiResourceInfo, error: &watcher::Error) {
     let (kind, group) = (resource.kind, resource.group);
     if is_forbidden(error) {

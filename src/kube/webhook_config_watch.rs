@@ -1,4 +1,4 @@
-//! Watches webhook configurations by name, to learn what they cover and which manager they belong to.
+//! Watches webhook configurations by name, to read what they cover and which manager they belong to.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ const KINDS: [(&str, &str); 2] = [
     ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
 ];
 
-/// Watches pairs of configurations by name, the mutating one of each first, and evaluates each state of each; `None` is a
-/// configuration that does not exist, and the flag says that it is a mutating one. Calls `on_change` with the results in the order of the names, once all are known.
-/// Returns only if a watch ends.
+/// Watches pairs of configurations by name, the mutating one of each pair first, and evaluates each state; `None` stands for a
+/// configuration that does not exist, and the flag is true for a mutating one. Calls `on_change` with the results in the order
+/// of the names, once all are known. Returns only if a watch ends.
 pub async fn run<T: Clone>(
     client: Client,
     pairs: Vec<[String; 2]>,

@@ -4,14 +4,14 @@
 //! would both admit. The configurations name the Service that gets the reviews, and so the one manager that may act.
 //!
 //! Invariants: a manager does not act while a configuration names the Service of another one, nor after that, until a
-//! configuration names its own. A configuration that does not exist does not end or prevent acting by itself: administrators
-//! delete the configurations before they uninstall, and if no manager answers.
+//! configuration names its own. A missing configuration by itself neither ends nor prevents acting: administrators delete the
+//! configurations before they uninstall, and if no manager answers.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Names that Kueue gives to its configurations. A manager whose own have other names yields to them.
+/// Names that Kueue gives to its configurations. A manager whose own configurations have other names yields to their owner.
 pub const KUEUE_CONFIGURATIONS: [&str; 2] =
     ["kueue-mutating-webhook-configuration", "kueue-validating-webhook-configuration"];
 
@@ -35,9 +35,10 @@ impl fmt::Display for ServiceName {
 pub enum Owner {
     /// There is no configuration, or it has no webhooks.
     Absent,
-    /// This one: all webhooks name its Service. A webhook that is called by URL counts as well, because it names no other.
+    /// This manager: all webhooks name its Service. A webhook that is called by URL counts as well, because it names no other
+    /// Service.
     This,
-    /// The one behind this Service.
+    /// The manager behind this Service.
     Other(ServiceName),
 }
 
@@ -70,7 +71,8 @@ impl fmt::Display for ForeignConfiguration {
 
 /// Returns the configurations that belong to another manager, from the present owners by name and the previous result.
 ///
-/// Configurations of another manager that vanish count until one names this manager: the other one may still be stopping.
+/// Deleted configurations of another manager count until a configuration names this manager, because the other manager may
+/// still be stopping.
 pub fn foreign(previous: &[ForeignConfiguration], owners: &[(String, Owner)]) -> Vec<ForeignConfiguration> {
     let present: Vec<ForeignConfiguration> = owners
         .iter()

@@ -1,4 +1,5 @@
-//! The objects that hold certificates or trust them: their names and paths, and who dials the manager by them.
+//! The objects that hold certificates or trust them: their names and paths, and the host names by which clients dial the
+//! manager.
 
 use ::kube::api::DynamicObject;
 use ::kube::core::{ApiResource, GroupVersionKind};
@@ -16,13 +17,13 @@ pub(super) enum ManagedObject {
     Serving,
     Ca,
     CaConfigMap,
-    /// The Secret of the observer at this place in the settings.
+    /// The Secret of the observer with this index in the settings.
     Observer(usize),
     Mutating,
     Validating,
     /// The CustomResourceDefinition of this name, whose objects are converted.
     Definition(&'static str),
-    /// The APIService of this name, behind which is the visibility API.
+    /// The APIService of this name, for the visibility API.
     ApiService(&'static str),
 }
 
@@ -33,7 +34,7 @@ const EXTENSIONS: &str = "apiextensions.k8s.io";
 const AGGREGATION: &str = "apiregistration.k8s.io";
 
 impl ManagedObject {
-    /// Returns whether API servers find there which authorities to trust, for calls on which the rotation waits.
+    /// Returns whether the object has a bundle of authorities that API servers trust, for calls on which the rotation waits.
     pub(super) const fn has_bundle(self) -> bool {
         matches!(self, Self::Mutating | Self::Validating | Self::Definition(_))
     }
@@ -56,7 +57,7 @@ impl ManagedObject {
         matches!(self, Self::Serving | Self::Ca | Self::CaConfigMap | Self::Observer(_))
     }
 
-    /// Returns whether the rotation goes on without it: certificates of webhooks do not depend on it.
+    /// Returns whether the rotation continues without the object, because certificates of webhooks do not depend on it.
     pub(super) const fn is_optional(self) -> bool {
         matches!(self, Self::CaConfigMap | Self::ApiService(_) | Self::Observer(_))
     }
@@ -67,7 +68,7 @@ impl ManagedObject {
         (format!("{group}/v1"), kind)
     }
 
-    /// Returns an object without what is not used: the schemas of a definition are large.
+    /// Returns an object without unused fields, above all the schemas of a definition, which are large.
     pub(super) fn used_parts(self, mut object: DynamicObject) -> DynamicObject {
         if matches!(self, Self::Definition(_)) {
             object.data = json!({ "spec": { "conversion": object.data.pointer("/spec/conversion") } });
@@ -105,7 +106,7 @@ impl CertificateSettings {
         WEBHOOK_OBJECTS.into_iter().chain(self.definitions())
     }
 
-    /// Returns by which names the API server dials this manager because of an object.
+    /// Returns the host names by which the API server dials this manager because of an object.
     pub(super) fn targets(&self, slot: ManagedObject, object: &DynamicObject) -> Vec<WebhookTarget> {
         let mut found = match slot {
             ManagedObject::Definition(name) => {
@@ -115,7 +116,8 @@ impl CertificateSettings {
             _ => serving_certificate::targets(object),
         };
         if let Some(own) = self.names.first().filter(|_| self.is_observer) {
-            // No API server calls this process. What trusts the webhooks has to trust its certificate, which has its own names.
+            // No API server calls this process. Objects that trust the webhooks have to trust its certificate, which has other
+            // names.
             for target in &mut found {
                 target.host.clone_from(own);
             }

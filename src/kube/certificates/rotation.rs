@@ -16,7 +16,7 @@ use crate::lifecycle::certificates::{CertificateStep, Fingerprint, Observed, is_
 /// Delay after a failed write on which no certificate depends.
 const RETRY: SignedDuration = SignedDuration::from_mins(1);
 
-/// Label, and its value, of Sluice's APIServices, also of those that replaced Kueue's. In Kueue's chart it has other values.
+/// Label, and its value, of Sluice's APIServices, including APIServices that replaced Kueue's. Kueue's chart sets other values.
 const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "controller");
 
 impl CertificateController {
@@ -81,7 +81,7 @@ impl CertificateController {
         wanted.iter().filter_map(|fingerprint| by_fingerprint.get(fingerprint).map(String::as_str)).collect()
     }
 
-    /// Writes to each target the CAs that it must have, if it has others.
+    /// Writes the required CAs to each target that has other CAs.
     async fn publish_bundles(
         &mut self,
         wanted: impl Fn(&WebhookTarget) -> BTreeSet<Fingerprint>,
@@ -152,7 +152,7 @@ impl CertificateController {
         self.handle_response(slot, response, "secret").await
     }
 
-    /// Writes the authorities of this installation to the ConfigMap, if it exists and has others.
+    /// Writes the authorities of this installation to the ConfigMap, if it exists and has other authorities.
     pub(super) async fn write_ca_config_map(&mut self, trusted: &BTreeSet<Fingerprint>, now: Timestamp) {
         let slot = ManagedObject::CaConfigMap;
         let wanted = self.bundle_pem(trusted);
@@ -166,8 +166,8 @@ impl CertificateController {
         self.write_aside(slot, body, "ConfigMap of the authority", now).await;
     }
 
-    /// Writes the authorities of this installation to the APIServices that are behind the Service of this manager and have
-    /// others, or none and are not verified, unless they are of another installation.
+    /// Writes the authorities of this installation to its APIServices: those that name the Service of this manager, belong to
+    /// no other installation, and have other authorities or ask for no verification.
     pub(super) async fn write_api_services(&mut self, trusted: &BTreeSet<Fingerprint>, now: Timestamp) {
         let pem = self.bundle_pem(trusted);
         let Some(own) = self.settings.visibility.clone().filter(|_| !pem.is_empty()) else { return };
@@ -178,8 +178,8 @@ impl CertificateController {
             if (text("/service/namespace"), text("/service/name")) != (&*own.namespace, &*own.name) {
                 continue;
             }
-            // Kueue's, which replaces this installation while this replica still ends, asks for no verification; its manager has
-            // another authority.
+            // An APIService of Kueue that replaces this installation while this replica stops asks for no verification, and its
+            // manager has another authority.
             let unverified = spec.get("insecureSkipTLSVerify") == Some(&Value::Bool(true));
             let component = existing.metadata.labels.as_ref().and_then(|labels| labels.get(COMPONENT.0));
             if unverified && component.is_none_or(|component| component != COMPONENT.1) {
@@ -233,7 +233,7 @@ impl CertificateController {
             let managers = existing.metadata.managed_fields.as_deref().unwrap_or_default();
             let is_own = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(FIELD_MANAGER);
             let others: Vec<_> = managers.iter().filter(|entry| !is_own(entry)).collect();
-            // An empty list would make the API server forget that there were owners.
+            // The API server would read an empty list as the removal of all owners.
             if others.is_empty() || others.len() == managers.len() {
                 continue;
             }
@@ -243,7 +243,7 @@ impl CertificateController {
         }
     }
 
-    /// Merges a change on which no certificate depends. A failure is repeated later, and stops nothing.
+    /// Merges a change on which no certificate depends. A failed write is repeated later, and stops no other step.
     async fn write_aside(&mut self, slot: ManagedObject, body: Value, what: &'static str, now: Timestamp) {
         if self.retries.get(&slot).is_some_and(|failed| now < failed.retry) {
             return;

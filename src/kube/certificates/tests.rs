@@ -91,7 +91,7 @@ fn configuration(kind: &str, name: &str, bundle: &str) -> Value {
     })
 }
 
-/// A controller that has read all objects; one without a value does not exist.
+/// A controller that has read all objects. An object without a value does not exist.
 fn controller(objects: &[(ManagedObject, Option<Value>)], stored: &Stored) -> CertificateController {
     let settings = settings();
     for (slot, object) in objects {
@@ -122,7 +122,8 @@ fn bundle_of(configuration: &Value) -> Vec<String> {
     targets.into_iter().flat_map(|target| target.bundle).map(|certificate| certificate.pem).collect()
 }
 
-/// An authority that a tool wrote to one configuration stays there beside ours, and gets into no other object.
+/// An authority that another tool wrote to one configuration is kept beside that of this manager, and gets into no other
+/// object.
 #[tokio::test]
 async fn authorities_of_others_are_not_spread() {
     let now = ServerClock::default().now();
@@ -203,7 +204,7 @@ fn a_step_that_fails_again_and_again_is_logged_once() {
             runtime.block_on(controller.reconcile(now));
         }
         assert_eq!((lines("certificate rotation step step="), lines("failed, retrying")), (1, 1));
-        // It is there, and goes again.
+        // The object appears, and is deleted again.
         let ca = new_ca(now);
         let ca = secret("ca", &json!({"ca.crt": ca.certificate, "ca.key": ca.key}));
         controller.update_object(ManagedObject::Ca, serde_json::from_value(ca).unwrap());

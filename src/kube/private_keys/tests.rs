@@ -1,4 +1,4 @@
-//! Keys that are taken and refused, with what is said of those.
+//! Keys that are accepted and refused, with the texts of the errors.
 
 use super::*;
 use rcgen::{
@@ -7,7 +7,7 @@ use rcgen::{
 };
 use serde_json::{Value, json};
 
-/// A key in PEM that has an identifier, and nothing that can be used.
+/// A key in PEM that contains an identifier and is otherwise unusable.
 fn with_identifier(label: &str, identifier: &[u8]) -> String {
     let der = [&[0x30, 0x20, 0x02, 0x01, 0x01][..], identifier, &[1; 24]].concat();
     section(label, &base64(der))
@@ -178,7 +178,8 @@ fn replaced(der: &[u8], path: &[usize], new: &[u8]) -> Vec<u8> {
     tagged(der[0], &parts.concat())
 }
 
-/// The library takes a key whose curve is not named; its certificate has no name of a curve either, and seems to be another one's.
+/// The library accepts a key with spelled-out parameters, but takes its certificate, which has them too, for that of another
+/// key.
 #[test]
 fn curves_in_full_are_named_where_the_certificate_is_that_of_the_key() {
     let (certificate, key) = pair(&PKCS_ECDSA_P256_SHA256);
@@ -240,7 +241,7 @@ fn the_client_key_of_a_kubeconfig_is_found_in_its_file_and_in_its_data() {
         // Data is used, whatever is in the files.
         json!({"client-key": bad_file, "client-key-data": data(&key), "client-certificate": other_file,
             "client-certificate-data": data(&certificate)}),
-        // The client itself says that there is no such file.
+        // The client itself reports the missing file.
         json!({"client-key": "/does/not/exist", "client-certificate": certificate_file}),
     ] {
         assert_eq!(check(usable.clone()), Ok(()), "{usable}");
