@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_counts_only_if_the_holder_wrote_it() {
+    fn address_counts_only_if_the_holder_wrote_it() {
         let lease = |holder: &str, written: &str| json!({"metadata": {"annotations": {ADDRESS_ANNOTATION: written}}, "spec": {"holderIdentity": holder}});
         let of_a = json!({"holder": "a", "address": "10.0.0.1:8082"}).to_string();
         assert_eq!(leader_address(&lease("a", &of_a)).as_deref(), Some("10.0.0.1:8082"));

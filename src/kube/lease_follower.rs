@@ -29,8 +29,8 @@ struct Seen {
     /// Duration of a renewal, from the Lease.
     duration: Duration,
     /// Time of the last observed renewal, or of the first read.
-    lived: Instant,
-    looked: Instant,
+    last_change: Instant,
+    read_at: Instant,
 }
 
 impl LeaseFollower {
@@ -42,13 +42,13 @@ impl LeaseFollower {
     fn is_leaderless_at(&self, now: Instant) -> bool {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.as_ref().is_some_and(|seen| {
-            let is_current = now.saturating_duration_since(seen.looked) < MAX_AGE;
-            is_current && now.saturating_duration_since(seen.lived) > seen.duration + HANDOVER
+            let is_current = now.saturating_duration_since(seen.read_at) < MAX_AGE;
+            is_current && now.saturating_duration_since(seen.last_change) > seen.duration + HANDOVER
         })
     }
 
     /// Stores the result of a read; `None` if there is no Lease. Returns the holder if it has changed.
-    fn see(&self, lease: Option<&Value>, now: Instant) -> Option<String> {
+    fn store(&self, lease: Option<&Value>, now: Instant) -> Option<String> {
         let text = |pointer: &str| {
             let found = lease.and_then(|lease| lease.pointer(pointer));
             found.and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -59,18 +59,18 @@ impl LeaseFollower {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = seen.as_ref();
         // The clock of the holder may differ: only a change of the renew time proves that it is alive.
-        let lives = !holder.is_empty() && before.is_none_or(|before| before.renewed != renewed);
-        let lived = before.filter(|_| !lives).map_or(now, |before| before.lived);
+        let is_renewed = !holder.is_empty() && before.is_none_or(|before| before.renewed != renewed);
+        let last_change = before.filter(|_| !is_renewed).map_or(now, |before| before.last_change);
         let has_changed = !holder.is_empty() && before.is_none_or(|before| before.holder != holder);
         let changed = has_changed.then(|| holder.clone());
-        *seen = Some(Seen { holder, renewed, duration, lived, looked: now });
+        *seen = Some(Seen { holder, renewed, duration, last_change, read_at: now });
         changed
     }
 
     /// Reads the Lease at this path periodically, and stores its holder and address in `holder`, if given. Never returns.
     pub async fn follow(self: Arc<Self>, caller: Caller, path: String, holder: Option<Arc<LeaseHolder>>) {
         loop {
-            let looked = match caller.get(&path).await {
+            let read = match caller.get(&path).await {
                 Ok(lease) => Some(Some(lease)),
                 Err(error) if error.code() == Some(404) => Some(None),
                 Err(error) => {
@@ -78,8 +78,8 @@ impl LeaseFollower {
                     None
                 }
             };
-            if let Some(lease) = looked {
-                let changed = self.see(lease.as_ref(), Instant::now());
+            if let Some(lease) = read {
+                let changed = self.store(lease.as_ref(), Instant::now());
                 if let Some(holder) = &holder {
                     if let Some(name) = changed {
                         tracing::info!(holder = name, "another replica leads");
@@ -99,35 +99,35 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_lease_that_is_not_renewed_has_no_leader() {
+    fn unrenewed_lease_has_no_leader() {
         let (follower, start) = (LeaseFollower::default(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
         let lease = |holder: &str, renewed: &str| json!({"spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}});
         assert!(!follower.is_leaderless_at(start), "nothing is known yet");
-        assert_eq!(follower.see(Some(&lease("a", "1")), start).as_deref(), Some("a"));
-        assert_eq!(follower.see(Some(&lease("a", "2")), after(20)), None);
+        assert_eq!(follower.store(Some(&lease("a", "1")), start).as_deref(), Some("a"));
+        assert_eq!(follower.store(Some(&lease("a", "2")), after(20)), None);
         assert!(!follower.is_leaderless_at(after(20)));
-        follower.see(Some(&lease("a", "2")), after(44));
+        follower.store(Some(&lease("a", "2")), after(44));
         assert!(!follower.is_leaderless_at(after(44)), "it may still be taken over");
-        follower.see(Some(&lease("a", "2")), after(47));
+        follower.store(Some(&lease("a", "2")), after(47));
         assert!(follower.is_leaderless_at(after(47)));
         assert!(!follower.is_leaderless_at(after(58)), "the API server does not answer: nothing is known");
-        assert_eq!(follower.see(Some(&lease("b", "3")), after(60)).as_deref(), Some("b"));
+        assert_eq!(follower.store(Some(&lease("b", "3")), after(60)).as_deref(), Some("b"));
         assert!(!follower.is_leaderless_at(after(60)));
     }
 
     #[test]
-    fn a_lease_that_was_released_or_deleted_has_no_leader_after_a_while() {
+    fn released_or_deleted_lease_has_no_leader_after_handover() {
         let (follower, start) = (LeaseFollower::default(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
         let released = json!({"spec": {"holderIdentity": "", "renewTime": "1", "leaseDurationSeconds": 1}});
         for lease in [Some(&released), None] {
             let follower = LeaseFollower::default();
-            assert_eq!(follower.see(lease, start), None);
-            follower.see(lease, after(26));
+            assert_eq!(follower.store(lease, start), None);
+            follower.store(lease, after(26));
             assert!(follower.is_leaderless_at(after(26)));
         }
-        follower.see(None, start);
+        follower.store(None, start);
         assert!(!follower.is_leaderless_at(after(5)));
     }
 }

@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_cannot_be_served_are_named_with_what_is_wrong() {
+    fn unservable_keys_are_named_with_their_problem() {
         crate::kube::cryptography::install();
         let (now, day) = (Timestamp::now(), Duration::from_hours(24));
         let (own, other) = (new_ca(now, day).unwrap(), new_ca(now, day).unwrap());

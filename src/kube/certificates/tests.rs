@@ -178,7 +178,7 @@ impl MakeWriter<'_> for Log {
 }
 
 #[test]
-fn a_step_that_fails_again_and_again_is_logged_once() {
+fn repeated_failure_of_a_step_is_logged_once() {
     let now = Timestamp::from_second(1_800_000_000).unwrap();
     let (stored, log) = (Stored::default(), Log::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -34,7 +34,7 @@ fn checked(key: &str, certificate: &str) -> Result<(), String> {
 }
 
 #[test]
-fn keys_that_can_be_used_are_not_refused() {
+fn usable_keys_are_accepted() {
     for algorithm in
         [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384, &PKCS_ECDSA_P521_SHA512, &PKCS_ED25519]
     {
@@ -50,7 +50,7 @@ fn keys_that_can_be_used_are_not_refused() {
 }
 
 #[test]
-fn keys_that_cannot_be_used_are_named_with_their_file_and_what_is_wrong() {
+fn unusable_keys_are_named_with_file_and_problem() {
     let (certificate, key) = pair(&PKCS_ECDSA_P256_SHA256);
     let (other, _) = pair(&PKCS_ECDSA_P384_SHA384);
     let (same_curve, _) = pair(&PKCS_ECDSA_P256_SHA256);
@@ -181,7 +181,7 @@ fn replaced(der: &[u8], path: &[usize], new: &[u8]) -> Vec<u8> {
 /// The library accepts a key with spelled-out parameters, but takes its certificate, which has them too, for that of another
 /// key.
 #[test]
-fn curves_in_full_are_named_where_the_certificate_is_that_of_the_key() {
+fn explicit_curves_are_named_if_the_certificate_matches() {
     let (certificate, key) = pair(&PKCS_ECDSA_P256_SHA256);
     let (other, _) = pair(&PKCS_ECDSA_P256_SHA256);
     let ec = [0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
@@ -205,7 +205,7 @@ fn check(auth: Value) -> Result<(), String> {
 }
 
 #[test]
-fn the_client_key_of_a_kubeconfig_is_found_in_its_file_and_in_its_data() {
+fn client_key_is_read_from_file_and_from_data() {
     let (certificate, key) = pair(&PKCS_ECDSA_P256_SHA256);
     let (other, _) = pair(&PKCS_ECDSA_P256_SHA256);
     let folder = std::env::temp_dir().join(format!("sluice-keys-{}", std::process::id()));
