@@ -176,7 +176,7 @@ pub(super) struct ManagerArgs {
 }
 
 impl ManagerArgs {
-    /// Returns how logs are written.
+    /// Returns the settings of logs.
     pub(super) fn log_settings(&self) -> LogSettings {
         self.zap.apply(LogSettings {
             format: self.log_format,
@@ -217,7 +217,7 @@ fn memory_size(text: &str) -> Result<usize, String> {
 
 #[cfg(test)]
 impl ManagerArgs {
-    /// Reads the arguments behind `sluice manager`.
+    /// Parses the arguments after `sluice manager`.
     pub(super) fn parse_line<T: Into<std::ffi::OsString> + Clone>(
         arguments: impl IntoIterator<Item = T>,
     ) -> Result<Self, clap::Error> {

@@ -18,7 +18,7 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 const PAGE_SIZE: u32 = 500;
 /// HTTP status for a kind that is not installed.
 const NOT_FOUND: u16 = 404;
-/// The server does not know the user: then nothing can be read.
+/// HTTP status for an unknown user, who may read nothing.
 const UNAUTHORIZED: u16 = 401;
 
 /// The objects of a cluster, Workloads last, and the kinds that could not be read.
@@ -53,7 +53,8 @@ impl ClusterReader {
         Some(first.saturating_add(left))
     }
 
-    /// Like `objects`; of a kind that is forbidden in the cluster, those of a namespace are read, and it still counts as skipped.
+    /// Like `objects`. If a kind is forbidden in the cluster, its objects in `namespace` are read, and the kind still counts as
+    /// skipped.
     pub(super) async fn objects_of(&self, kinds: &[Kind], namespace: &str) -> anyhow::Result<ClusterObjects> {
         let mut cluster = self.objects(kinds).await?;
         for kind in kinds {
@@ -76,7 +77,8 @@ impl ClusterReader {
         Ok(cluster)
     }
 
-    /// Lists the kinds on which decisions depend. A forbidden kind is skipped; an unreachable server is an error, and a user that it does not know.
+    /// Lists the kinds on which decisions depend. A forbidden kind is skipped. An unreachable server is an error, and so is a
+    /// user that the server does not know.
     pub(super) async fn objects(&self, kinds: &[Kind]) -> anyhow::Result<ClusterObjects> {
         let mut kinds = kinds.to_vec();
         kinds.sort_by_key(|kind| *kind == Kind::Workload);
@@ -117,7 +119,7 @@ impl ClusterReader {
     }
 }
 
-/// Runs calls of a cluster on this thread.
+/// Runs calls to a cluster on this thread.
 pub(super) fn block_on<T>(calls: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(calls)
 }

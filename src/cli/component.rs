@@ -1,6 +1,6 @@
-//! Which part of the manager a process runs. Webhooks and controller can be two Deployments, so that the process that
-//! parses what clients send may only read. The dashboard can be a Deployment of its own for the same reason, and what records history is
-//! one because it has a volume.
+//! The component of the manager that a process runs. Webhooks and controller can be two Deployments, so that the process that
+//! parses input of clients has no right to write. The dashboard can be a Deployment of its own for the same reason, and the
+//! recorder of history is one because it has a volume.
 //!
 //! Invariant: a process that only serves webhooks or the dashboard, or only records history, never leads and never writes an object.
 
@@ -34,7 +34,7 @@ impl Component {
         matches!(self, Self::All | Self::Controller)
     }
 
-    /// Returns the kinds that the process reads, of those that the whole manager reads.
+    /// Returns the kinds that the process reads: all kinds of a whole manager, or a part of them.
     pub(super) fn kinds(self, settings: &CoreSettings) -> Vec<Kind> {
         let mut kinds = if self == Self::Webhooks { settings.kinds_for_reviews() } else { settings.kinds() };
         if self.reconciles() || self.serves_webhooks() {

@@ -1,7 +1,8 @@
-//! `sluice config check`: prints what a configuration file means before the manager reads it.
+//! `sluice config check`: prints the effective settings of a configuration file before the manager reads it.
 //!
-//! Invariant: the manager starts with each file that it accepts; both load it by `settings`, and use the same words. It refuses what the
-//! manager refuses, and names of feature gates that the manager only warns of: before a file is used, such a name is corrected.
+//! Invariant: the manager starts with each file that it accepts; both load it by `settings`, and use the same words. It refuses
+//! what the manager refuses, and also unknown names of feature gates, of which the manager only warns: before a file is used,
+//! such a name can be corrected.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -16,9 +17,9 @@ use super::settings;
 use crate::api::config::{self, ConfigError, InForce, LoadedConfiguration};
 use crate::frameworks::known_frameworks;
 
-/// Widest value that determines the width of its column; wider ones, such as long lists, move what is behind them.
+/// Widest value that determines the width of its column; wider values, such as long lists, shift the rest of the line.
 const MAX_COLUMN: usize = 48;
-/// Where a setting comes from that the file has.
+/// Origin of a setting that the file has.
 const FILE: &str = "file";
 
 /// Arguments of `sluice config`.
@@ -94,7 +95,7 @@ fn refused(name: &str, error: &ConfigError) -> String {
     format!("{found}{name} is refused: {errors}, {warnings}\n")
 }
 
-/// `gates_from` is where feature gates that are set come from.
+/// `gates_from` is the origin of feature gates that are set.
 fn accepted(name: &str, document: &Value, loaded: &LoadedConfiguration, gates_from: &str) -> String {
     let settings = config::settings_in_force(document, &loaded.configuration);
     let gates = config::gates_in_force(&loaded.configuration);

@@ -1,5 +1,5 @@
-//! Runtime checks of what the configuration and this version rely on: the timeout of the initial lists, and definitions that
-//! have all fields.
+//! Runtime checks of preconditions of the configuration and of this version: the timeout of the initial lists, and definitions
+//! that have all fields.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::kube::client::Caller;
 use crate::kube::definition_check;
 use crate::metrics::ConfigurationGaps;
 
-/// Returns an error if the initial lists take longer than `controller.cacheSyncTimeout`, so that the process is
-/// restarted as with Kueue. Never returns without a limit, or once everything is listed.
+/// Returns an error if the initial lists take longer than `controller.cacheSyncTimeout`, so that the process is restarted as
+/// with Kueue. Never returns without a limit, or once all lists are complete.
 pub(super) async fn enforce_sync_timeout(
     limit: Option<Duration>,
     mut synced: watch::Receiver<bool>,

@@ -1,5 +1,5 @@
-//! Converts the configuration to the settings of core, scheduler and admission reviews. Pure: no file, argument or
-//! clock. Public, so that tests play configurations as a manager reads them.
+//! Converts the configuration to the settings of core, scheduler and admission reviews. Pure: no file, argument or clock.
+//! Public, so that tests can use configurations as a manager reads them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ fn parse_external_kind(name: &str) -> Option<(String, String)> {
     Some((group.to_owned(), kind.to_owned()))
 }
 
-/// Returns the times of waiting for pods; `None` if workloads do not wait for them.
+/// Returns the timeouts for waiting until pods are ready; `None` if workloads do not wait for them.
 pub(super) fn pods_ready_limits(configuration: &Configuration) -> Option<pods_ready::PodsReadyLimits> {
     let wait = &configuration.wait_for_pods_ready;
     let requeuing = &wait.requeuing_strategy;

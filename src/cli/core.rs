@@ -1,9 +1,9 @@
 //! The core task, which owns the state.
 //!
-//! Invariants: the state's clock is read only here, and is the API server's: a node whose clock is wrong neither deletes what is to be
-//! kept for a time nor dates what it writes; effects are sent in the order in which the state returned them;
-//! nothing here waits for the network; the heartbeat is stamped at least once a second while the core processes or
-//! awaits deltas.
+//! Invariants: the state's clock is read only here, and is the API server's: a wrong clock of the node neither deletes objects
+//! before their retention period ends nor enters a written time; effects are sent in the order in which the state returned
+//! them; nothing here waits for the network; the heartbeat is stamped at least once a second while the core processes or awaits
+//! deltas.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ struct SteadyClock {
     server: Arc<ServerClock>,
     clock: SlewedClock,
     origin: Instant,
-    /// Whether it began with the time of the API server.
+    /// Whether the clock was started from the API server's time.
     follows: bool,
 }
 
@@ -53,7 +53,7 @@ impl SteadyClock {
     fn now(&mut self) -> Timestamp {
         let (wall, at) = (self.server.now(), self.origin.elapsed());
         if !self.follows && self.server.is_known() {
-            // No object has been read by the local clock: the time comes with the first response.
+            // No object has been read before this response, so no time of the local clock was used.
             (self.clock, self.follows) = (SlewedClock::new(wall, at), true);
         }
         self.clock.read(wall, at)
@@ -74,7 +74,7 @@ pub(super) struct Core {
     pub(super) recent: Arc<RecentDecisions>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) heartbeat: Heartbeat,
-    /// Takes what the history has for the durable record; none in a process that does not keep it.
+    /// Receives the entries of the history for the durable record; `None` in a process that does not keep it.
     pub(super) recorder: Option<std::sync::mpsc::Sender<Vec<Entry>>>,
     /// The API server's clock.
     pub(super) clock: Arc<ServerClock>,
@@ -118,7 +118,7 @@ impl Core {
                     let leading = self.leading.borrow_and_update().is_some();
                     batch.push(Delta::Leading(leading));
                 }
-                // Before the deltas, which may always be ready. Questions are few.
+                // Polled before the deltas, which may always be ready. The number of waiting questions is bounded.
                 Some(query) = self.queries.recv() => query.answer(&mut self.state, clock.now()),
                 () = tokio::time::sleep_until(publish), if stale => {}
                 () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => batch.push(Delta::Tick),
@@ -161,7 +161,7 @@ impl Core {
         }
     }
 
-    /// Sends what the history has for the record: also while nothing changes, because an hour may have ended.
+    /// Sends new entries of the history to the record, even while nothing changes, because an hour may have ended.
     fn send_entries(&mut self, now: Timestamp) {
         let Some(recorder) = &self.recorder else { return };
         let entries = self.state.history().take_entries(now);

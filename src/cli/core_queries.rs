@@ -1,6 +1,7 @@
-//! Questions to the core about its inner state. It answers between two rounds, so an answer costs only when it is asked for.
+//! Questions to the core about its inner state. It answers between two rounds, so answers cost nothing unless a question is
+//! asked.
 //!
-//! Invariant: few questions wait at once, and the lists of an answer are bounded.
+//! Invariant: at most `CAPACITY` questions wait, and the lists of an answer are bounded.
 
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,9 @@ use crate::visibility::offline::capacity;
 
 /// Maximum number of questions that wait.
 pub(super) const CAPACITY: usize = 16;
-/// Longest time for which the core works on why a workload waits.
+/// Time limit of the core for the explanation of one workload.
 const MAX_EXPLAINING: Duration = Duration::from_millis(20);
-/// Time after which the core begins to count no other flavor.
+/// Time after which the core starts no further flavor in a count of capacity.
 const MAX_COUNTING: Duration = Duration::from_millis(50);
 /// Maximum number of entries of a list in an inspection.
 const INSPECTED: usize = 100;
@@ -34,26 +35,26 @@ pub(super) enum CoreQuery {
     Inspect(oneshot::Sender<Inspection>),
     /// Queues and the names of their workloads.
     ListQueues(oneshot::Sender<QueueListing>),
-    /// The history, from which answers are made elsewhere: shared with the core, which copies what it changes later.
+    /// The history, from which answers are made elsewhere: shared with the core, which copies a part before it changes it.
     History(oneshot::Sender<HistoryView>),
-    /// Why a workload or its pods wait, or would wait with what is supposed; `None` if they do not.
+    /// Why a workload or its pods wait, or would wait under a supposition; `None` if they do not wait.
     Explain(ObjectKey, Supposition, oneshot::Sender<Option<Explanation>>),
-    /// What flavors have on their nodes, and what fits.
+    /// Capacity of flavors on their nodes, and the pods that fit.
     Capacity(CapacityQuestion, oneshot::Sender<CapacityReport>),
-    /// Why a job has no Workload; `None` if it has one, or nothing keeps it from having one.
+    /// Why a job has no Workload; `None` if it has one, or will get one.
     NoWorkload(JobName, oneshot::Sender<Option<NoWorkload>>),
-    /// What an audit reads beside the snapshot.
+    /// Facts that an audit reads beside the snapshot.
     Audit(oneshot::Sender<AuditFacts>),
 }
 
 impl CoreQuery {
-    /// Sends the answer. A dropped receiver has given up, which is no error.
+    /// Sends the answer. A dropped receiver no longer waits, which is no error.
     pub(super) fn answer(self, state: &mut Reconciler, now: Timestamp) {
         match self {
             Self::Inspect(reply) => drop(reply.send(state.inspect(INSPECTED, now))),
             Self::ListQueues(reply) => drop(reply.send(state.list_queues(LISTED))),
             Self::History(reply) => drop(reply.send(state.history().view())),
-            // A client that has given up costs nothing.
+            // A client that no longer waits costs nothing.
             Self::Explain(_, _, reply) if reply.is_closed() => {}
             Self::Explain(key, supposed, reply) => {
                 let until = Instant::now() + MAX_EXPLAINING;
@@ -74,7 +75,7 @@ impl CoreQuery {
     }
 }
 
-/// Asks the core. `None` if too many questions wait, or if the core has ended; never resolves while the core hangs.
+/// Asks the core. Returns `None` if too many questions wait, or if the core has ended; never resolves while the core hangs.
 pub(super) async fn ask<T>(
     queries: &mpsc::Sender<CoreQuery>,
     question: impl FnOnce(oneshot::Sender<T>) -> CoreQuery,
@@ -84,7 +85,7 @@ pub(super) async fn ask<T>(
     answer.await.ok()
 }
 
-/// The core of this process, for those who ask it about flavors and audits.
+/// The core of this process, as the source of capacity and audits.
 pub(super) struct OwnCore(pub(super) mpsc::Sender<CoreQuery>);
 
 impl AskCapacity for OwnCore {

@@ -1,7 +1,7 @@
 //! The dashboard of a process: its flags, its routes, and the values of pages from the published state.
 //!
-//! Invariant: a page is made from this process's own state with the viewer's access; what only the leader knows is absent, and the
-//! page says so.
+//! Invariant: a page is made from this process's own state with the viewer's access; without an answer of the leader its part
+//! is absent, and the page says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,9 +37,9 @@ use crate::visibility::verdict::verdict;
 use crate::visibility::views::{Answer, Role, Source, SourceKind};
 use crate::visibility::workloads::workload;
 
-/// How long an answer of the leader is used: as long as a page is not rendered again.
+/// How long an answer of the leader is used: the shortest interval between two renderings of a page.
 const ANSWER_TTL: Duration = Duration::from_secs(2);
-/// Silence of a watch after which a page says that its data is old.
+/// Silence of a watch after which a page shows its data as old.
 const MAX_SILENCE: Duration = Duration::from_mins(2);
 
 /// Flags of the dashboard.
@@ -110,7 +110,7 @@ impl PublishedState {
     fn source(&self, snapshot: &Snapshot) -> Source {
         let time = match self.freshness() {
             Freshness::SilentSince(time) => time,
-            // While nothing changes, nothing is published: the last state is that of now.
+            // An unchanged state is not published again, so while the watches are not silent the last state is current.
             _ => Timestamp::now(),
         };
         Source {
@@ -136,7 +136,7 @@ impl PublishedState {
         }
     }
 
-    /// Says why a job has no Workload, if that is known.
+    /// Returns why a job has no Workload, if that is known.
     async fn without_workload(&self, job: &JobName) -> Option<NoValue> {
         let kind = job.kind.split('.').next().unwrap_or_default();
         let found = self.audits.why_no_workload(JobName { kind: kind.to_owned(), ..job.clone() }).await?;
@@ -195,7 +195,8 @@ impl PublishedState {
         })
     }
 
-    /// Returns the page of a cohort, or the start page with what the leader decides and writes and the lines of the last 24 hours.
+    /// Returns the page of a cohort, or the start page with the leader's decisions and writes and the charts of the last 24
+    /// hours.
     async fn overview(
         &self,
         (snapshot, access): (&Arc<Snapshot>, &Access),
@@ -212,21 +213,21 @@ impl PublishedState {
         Ok(page)
     }
 
-    /// Returns an answer of the leader that is at most two seconds old; `None` if there is none now.
+    /// Returns an answer of the leader that is at most `ANSWER_TTL` old; `None` without an answer.
     async fn ask(&self, question: questions::Question) -> Option<LeaderAnswer> {
         let key = serde_json::to_string(&question).ok()?;
         let answer = async { self.leader.answer(question).await.ok_or(()) };
         self.answers.get(key, answer).await.ok()
     }
 
-    /// Asks the leader why a Workload is where it is. Without its answer the page shows what the condition says.
+    /// Asks the leader for the verdict of a Workload. Without its answer the page shows the message of the condition.
     async fn workload(
         &self,
         access: &Access,
         name: &WorkloadName,
         snapshot: &Snapshot,
     ) -> Result<WorkloadPage, ModelError> {
-        // Before the leader is asked, so that its answer says nothing about what exists.
+        // Checked before the leader is asked, so that its answer cannot reveal whether an object exists.
         let row = workload(snapshot, access, &ObjectKey::new(&name.namespace, &name.name))?;
         let cohorts = build::cohorts_above(snapshot, access, &row.cluster_queue);
         let asked = VerdictQuestion {

@@ -1,4 +1,4 @@
-//! What pages show of the history, kept for a while, so that many viewers of a page cost one question.
+//! Answers of the history for pages, kept for a short time, so that many viewers of a page cost one question.
 //!
 //! Invariant: an answer is kept for the access of its viewer, and for no other.
 
@@ -20,22 +20,22 @@ use crate::visibility::views::LineReport;
 
 /// Points of a line: one for half an hour.
 const POINTS: u16 = 48;
-/// How long lines and usage are kept: the least width of a bucket of theirs.
+/// How long lines and usage are kept: the smallest width of their buckets.
 const LINES_TTL: Duration = Duration::from_mins(1);
-/// How long preemptions are kept: as short as a viewer waits for the one that has just happened.
+/// How long preemptions are kept. It delays the display of a new preemption.
 const PREEMPTIONS_TTL: Duration = Duration::from_secs(5);
 /// Most answers that are kept.
 const MAX_KEPT: usize = 128;
 
 type Kept = BTreeMap<HistoryQuestion, (Instant, Arc<HistoryAnswer>)>;
 
-/// Asks the history for pages.
+/// The history as the source of pages.
 pub(super) struct PageHistory {
     leader: Arc<dyn AnswerQuestions>,
     kept: Mutex<Kept>,
 }
 
-/// Returns the minute a day ago: the same for all that ask within a minute.
+/// Returns the time a day ago, rounded to the minute, so that all requests within a minute share an answer.
 fn day_ago() -> Timestamp {
     let second = Timestamp::now().as_second().saturating_sub(PERIOD.as_secs());
     minute_of(Timestamp::from_second(second).unwrap_or_default())
@@ -47,7 +47,7 @@ fn minute_of(time: Timestamp) -> Timestamp {
     Timestamp::from_second(second.saturating_sub(second.rem_euclid(60))).unwrap_or_default()
 }
 
-/// Returns a part of a filter, if it selects.
+/// Returns the value of a filter; `None` if it is empty.
 fn given(text: &str) -> Option<String> {
     Some(text).filter(|text| !text.is_empty()).map(str::to_owned)
 }
@@ -127,7 +127,7 @@ impl PageHistory {
         };
         let mut kept = self.kept();
         kept.retain(|_, (made, _)| made.elapsed() < LINES_TTL);
-        // One without the leader's answer has less than there is: it is asked for again.
+        // A partial answer is not kept, so that the next request asks the leader again.
         if !answer.is_partial() && kept.len() < MAX_KEPT {
             kept.insert(question, (Instant::now(), Arc::clone(&answer)));
         }

@@ -1,4 +1,4 @@
-//! What the debug endpoints show of this process beside the core, and the question to the core.
+//! State of this process for the debug endpoints, and the questions to its core.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) fn sources(settings: &ManagerSettings, shared: &ManagerContext) -> De
     }
 }
 
-/// Returns all that the history of this replica says: preemptions, usage of the last 24 hours, and lines of all ClusterQueues.
+/// Returns the history of this replica: preemptions, usage of the last 24 hours, and lines of all ClusterQueues.
 fn history(replica: String, queries: mpsc::Sender<CoreQuery>) -> AskCore<Value> {
     Arc::new(move || {
         let (queries, replica) = (queries.clone(), replica.clone());

@@ -1,7 +1,7 @@
 //! `sluice dump`: reads a cluster and writes its state as manifests that `sluice simulate` loads.
 //!
-//! Exit codes: 0 success; 1 error, nothing was written; 2 invalid command line; 3 a resource could not be read.
-//! Invariant: only what `simulate --from-cluster` reads is read, and no Secret.
+//! Exit codes: 0 success; 1 error, nothing was written; 2 invalid command line; 3 a resource could not be read. Invariant: it
+//! reads the kinds that `simulate --from-cluster` reads, and no Secret.
 
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;

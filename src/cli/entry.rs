@@ -1,6 +1,6 @@
 //! The command line as Kueue's manifests give it: `/manager --config=…`, without a subcommand and in Go's notation.
 //!
-//! And that of people, who write flags for the cluster before the verb, as kubectl takes them.
+//! Also the command line of users, with flags for the cluster before the verb, as kubectl accepts them.
 //!
 //! Invariant: a command line that begins with a subcommand, or asks for help or the version, is not changed.
 
@@ -11,8 +11,9 @@ use super::names::Grammar;
 /// The subcommand that stands for Kueue's program.
 pub(super) const SUBCOMMAND: &str = "manager";
 
-/// Inserts the subcommand `manager` if the program is called as Kueue's is: by its name, or with a flag in the place of
-/// the subcommand. Go accepts `-flag` for `--flag`; so does that command line. `is_subcommand` tells whether a word is one.
+/// Inserts the subcommand `manager` if the program is called as Kueue's is: by its name, or with a flag in the place of the
+/// subcommand. Go accepts `-flag` for `--flag`; so does that command line. `is_subcommand` returns whether a word is a
+/// subcommand.
 pub(super) fn command_line(
     args: impl IntoIterator<Item = OsString>,
     is_subcommand: impl Fn(&str) -> bool,
@@ -33,8 +34,9 @@ pub(super) fn command_line(
     args
 }
 
-/// Moves flags for the cluster that stand before a verb behind the rest: `sluice -n team list workload`. Any other flag before a word,
-/// and any other word, leaves the command line as it is. `is_verb` tells whether a word takes these flags.
+/// Moves flags for the cluster from before the verb to the end of the line: `sluice -n team list workload`. Any other flag
+/// before a word, and any other word, leaves the command line as it is. `is_verb` returns whether a word is a verb with these
+/// flags.
 pub(super) fn flags_last(
     mut args: Vec<OsString>,
     flags: &clap::Command,
@@ -54,7 +56,7 @@ pub(super) fn flags_last(
     args
 }
 
-/// Returns how many words a flag takes with its value; `None` if it is none of these flags.
+/// Returns the number of words of a flag and its value; `None` if it is no flag for the cluster.
 fn words_of(arg: &str, flags: &clap::Command) -> Option<usize> {
     let (name, has_value) = match arg.strip_prefix("--") {
         Some(long) => (long.split('=').next()?, long.contains('=')),
@@ -116,7 +118,7 @@ mod tests {
             ("sluice -nteam list", "sluice list -nteam"),
             ("sluice --insecure-skip-tls-verify list cq", "sluice list cq --insecure-skip-tls-verify"),
             ("sluice -s https://x --token t list -- y", "sluice list -s https://x --token t -- y"),
-            // These are the manager's, or wrong.
+            // These flags are the manager's, or wrong.
             ("sluice --kubeconfig list", "sluice --kubeconfig list"),
             ("sluice --kubeconfig x", "sluice --kubeconfig x"),
             ("sluice --kubeconfig x manager", "sluice --kubeconfig x manager"),

@@ -1,11 +1,11 @@
 //! The failpoint script of tests: files in a directory define where second passes halt and which guards are
 //! disabled.
 //!
-//! `NAMESPACE.NAME.FAILPOINT` halts the second pass of a Workload; the file `NAMESPACE.NAME.FAILPOINT.reached` is
-//! created when it halts. `NAMESPACE.NAME.unguarded` disables all guards, `NAMESPACE.NAME.without-GUARD` one of them.
-//! `core.PID.hangs` makes the core of that process hang, `core.PID.drifts` makes it publish ledger drift,
-//! `core.PID.history-drifts` drift of its history, and `core.PID.drops-wakeups` makes parked workloads miss what wakes
-//! them. Invariant: without debug assertions, which no released build has, nothing is read.
+//! `NAMESPACE.NAME.FAILPOINT` halts the second pass of a Workload; the file `NAMESPACE.NAME.FAILPOINT.reached` is created when
+//! it halts. `NAMESPACE.NAME.unguarded` disables all guards, `NAMESPACE.NAME.without-GUARD` one of them. `core.PID.hangs` makes
+//! the core of that process hang, `core.PID.drifts` makes it publish ledger drift, `core.PID.history-drifts` drift of its
+//! history, and `core.PID.drops-wakeups` makes parked workloads miss their wake-ups. Invariant: without debug assertions, which
+//! no released build has, nothing is read.
 
 use crate::api::ObjectKey;
 use crate::history::HistoryStats;
@@ -78,7 +78,7 @@ pub(super) fn with_requested_drift(mut snapshot: Snapshot) -> Snapshot {
     snapshot
 }
 
-/// Returns whether parked workloads miss what wakes them: while the directory contains a file `core.PID.drops-wakeups`.
+/// Returns whether parked workloads miss their wake-ups: while the directory contains a file `core.PID.drops-wakeups`.
 pub(super) fn wakeups_are_dropped() -> bool {
     is_core_requested("drops-wakeups")
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
-/// Writes files, by their paths below a folder, which is made if it is missing.
+/// Writes files at paths below a folder, which is created if it is missing.
 pub(super) fn write(folder: &Path, files: &[(String, String)]) -> anyhow::Result<()> {
     for (file, text) in files {
         let path = folder.join(file);

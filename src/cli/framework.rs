@@ -1,7 +1,7 @@
-//! Kinds of jobs that files describe: the flag that adds them to a process, and `sluice framework manifests`, which writes what
-//! they need in a cluster.
+//! Kinds of jobs that files describe: the flag that adds them to a process, and `sluice framework manifests`, which writes the
+//! manifests that they need in a cluster.
 //!
-//! Invariant: files are read before anything else, so that no part of the process works with a table that lacks them.
+//! Invariant: files are read before anything else, so that no part of the process uses a table without them.
 
 use std::path::{Path, PathBuf};
 
@@ -65,7 +65,7 @@ pub(super) fn run(args: &FrameworkArgs) -> anyhow::Result<()> {
     let FrameworkCommand::Manifests(args) = &args.command;
     let (row, text) = read(&args.file)?;
     let component = components::files_of(&row, &text);
-    // A kind that is built in has its manifests already, and would get them twice.
+    // Refuses a built-in kind, whose manifests are shipped already.
     add_frameworks(vec![row]).with_context(|| args.file.display().to_string())?;
     let Some(folder) = &args.write else {
         let texts: Vec<String> =

@@ -1,7 +1,7 @@
-//! Answers from the history: of this replica, or of the one that began first.
+//! Answers from the history of this replica, or of the replica that began to record first.
 //!
-//! Invariants: a history that has all that is asked for answers itself; otherwise a follower asks the leader, and the leader the
-//! replica that began first; without them the answer is that of this replica, marked as `partial`. The core hands out its history at
+//! Invariants: a history that covers the question answers it; otherwise a follower asks the leader, and the leader asks the
+//! replica that began first; without their answer this replica answers, marked as `partial`. The core hands out its history at
 //! most once in a second, however often it is asked.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -32,16 +32,16 @@ use crate::visibility::views::Verdict;
 
 /// How long a copy of the history is used.
 const COPY_TTL: Duration = Duration::from_secs(1);
-/// How often it is looked at whether the leader has to be told.
+/// Interval between two checks whether a report to the leader is due.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What all that answer from the history of this process share.
+/// State that all answers from the history of this process share.
 pub(super) struct HistoryShared {
-    /// What other replicas told this one.
+    /// Reports of other replicas to this one.
     starts: Mutex<RingStarts>,
     copy: tokio::sync::Mutex<Option<HistoryCopy>>,
     origin: Instant,
-    /// The time of the history, which the core has from the API server.
+    /// The API server's clock, on which the history is recorded.
     clock: Arc<ServerClock>,
 }
 
@@ -59,7 +59,7 @@ struct HistoryCopy {
     history: Arc<HistoryView>,
 }
 
-/// Asks other replicas.
+/// A client of other replicas.
 pub(super) trait AskReplicas: Send + Sync {
     /// Asks the leader, or the replica at an address; `None` without an answer.
     fn ask(&self, address: Option<String>, question: Question) -> BoxFuture<'static, Option<LeaderAnswer>>;
@@ -83,7 +83,7 @@ impl AskReplicas for Arc<LeaderCall> {
     }
 }
 
-/// Answers from histories.
+/// Answers from the histories of all replicas and from the durable record.
 #[derive(Clone)]
 pub(super) struct HistoryAnswers {
     pub(super) shared: Arc<HistoryShared>,
@@ -92,15 +92,15 @@ pub(super) struct HistoryAnswers {
     /// Name of this replica.
     pub(super) replica: String,
     pub(super) holder: Arc<LeaseHolder>,
-    /// Asks other replicas; `None` without an election: there are no others.
+    /// Client of other replicas; `None` without an election, because there are no others.
     pub(super) call: Option<Arc<dyn AskReplicas>>,
     pub(super) record: RecordSource,
 }
 
-/// Where the durable record is.
+/// Location of the durable record.
 #[derive(Clone)]
 pub(super) enum RecordSource {
-    /// There is none.
+    /// There is no record.
     None,
     /// In this process, once its file is open.
     Own(Arc<OnceLock<Arc<Recording>>>),
@@ -109,17 +109,17 @@ pub(super) enum RecordSource {
 }
 
 impl HistoryAnswers {
-    /// Keeps what another replica told.
+    /// Stores the report of another replica.
     pub(super) fn hear(&self, report: RingReport) {
         self.starts(|starts, now| starts.hear(report, now));
     }
 
-    /// Returns the number of other replicas that told lately.
+    /// Returns the number of other replicas with a recent report.
     pub(super) fn other_replicas(&self) -> usize {
         self.starts(RingStarts::count)
     }
 
-    /// Adds what the history of this replica has of a workload to its verdict.
+    /// Adds the evictions of a workload from the history of this replica to its verdict.
     pub(super) async fn add_evictions(&self, verdict: &mut Verdict, access: &Access) {
         if let Some(own) = self.copy().await {
             let uid = verdict.workload.metadata.uid.clone();
@@ -135,14 +135,14 @@ impl HistoryAnswers {
         read(&mut starts, self.shared.origin.elapsed())
     }
 
-    /// Answers a user, or another process that asks for one.
+    /// Answers a question of a user, directly or through another process.
     pub(super) async fn answer(&self, question: &HistoryQuestion) -> LeaderAnswer {
         let Some(own) = self.copy().await else {
             return LeaderAnswer::Refused(ModelError::TooMany);
         };
         if question.is_of_record_alone() {
             if matches!(self.record, RecordSource::None) {
-                // Which says that there is none.
+                // The own answer says that no history is recorded.
                 return self.own(question, &own);
             }
             let answer = self.of_record(question, &own).await;
@@ -151,7 +151,7 @@ impl HistoryAnswers {
         let asks_record = match &self.record {
             RecordSource::None => false,
             RecordSource::Own(_) => true,
-            // Another replica that asks for what this one has does so because it has asked the record already.
+            // Another replica asks for this replica's own history only after it has asked the record.
             RecordSource::At(..) => !question.own,
         };
         if !asks_record || !question.needs_record(own.history.from, own.at) {
@@ -161,7 +161,7 @@ impl HistoryAnswers {
             return answer;
         }
         match self.of_histories(question, &own).await {
-            // A day is all that histories have.
+            // Histories in memory cover at most a day.
             LeaderAnswer::History(answer) if question.is_beyond_a_day(own.at) => {
                 LeaderAnswer::History(Box::new(answer.into_partial()))
             }
@@ -169,7 +169,7 @@ impl HistoryAnswers {
         }
     }
 
-    /// Returns the answer of the history that began first.
+    /// Returns the answer of the replica whose history began first.
     async fn of_histories(&self, question: &HistoryQuestion, own: &HistoryCopy) -> LeaderAnswer {
         let Some(call) = self.call.as_ref().filter(|_| !question.own) else {
             return self.own(question, own);
@@ -193,7 +193,7 @@ impl HistoryAnswers {
         }
     }
 
-    /// Returns the answer of the durable record; `None` if there is none, or if it does not answer now.
+    /// Returns the answer of the durable record; `None` without a record, or if it does not answer.
     async fn of_record(&self, question: &HistoryQuestion, own: &HistoryCopy) -> Option<LeaderAnswer> {
         match &self.record {
             RecordSource::None => None,
@@ -204,15 +204,16 @@ impl HistoryAnswers {
             RecordSource::Own(recording) => {
                 let recording = Arc::clone(recording.get().filter(|recording| recording.has_begun())?);
                 let (answers, question, own) = (self.clone(), question.clone(), own.clone());
-                // Reading a file is no work for a thread that serves others.
+                // Reading a file would block a thread that serves other requests.
                 let answer = move || answers.from(&question, &own, Some(&recording.recorder));
                 tokio::task::spawn_blocking(answer).await.ok()
             }
         }
     }
 
-    /// Returns whether the other replicas have told by now since when they record. They tell a new leader as soon as they see it; a
-    /// Lease that never had another holder is as young as this replica, and so are the others.
+    /// Returns whether the other replicas have reported the start of their histories by now. They report to a new leader as
+    /// soon as they see it. A Lease that never had another holder is as young as this replica, and so are the histories of the
+    /// others.
     fn knows_others(&self, now: Timestamp) -> bool {
         if self.holder.is_first() {
             return true;
@@ -272,7 +273,7 @@ impl HistoryAnswers {
         let copy =
             HistoryCopy { made: Instant::now(), at: self.shared.clock.now(), history: Arc::new(history) };
         *kept = Some(copy.clone());
-        // What changes meanwhile is twice in memory, so that a copy is not kept for longer than it is used.
+        // Parts that change while the copy exists are in memory twice, so the copy is dropped when it is too old to be used.
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             tokio::time::sleep(COPY_TTL).await;
@@ -281,7 +282,8 @@ impl HistoryAnswers {
         Some(copy)
     }
 
-    /// Tells the leader since when this replica records: at each interval, and at once when another one leads. Never ends.
+    /// Reports to the leader since when this replica records: at each interval, and at once after a change of the leader. Never
+    /// returns.
     pub(super) async fn tell(self, address: String) {
         let Some(call) = self.call.clone() else { return std::future::pending().await };
         let mut told: Option<(Option<String>, Instant)> = None;
@@ -302,12 +304,12 @@ impl HistoryAnswers {
     }
 }
 
-/// Returns a question for the history of the process that is asked, and of no other.
+/// Returns the question for the own history of the process that is asked.
 fn asked_of(question: &HistoryQuestion) -> Question {
     Question::History(HistoryQuestion { own: true, ..question.clone() })
 }
 
-/// Returns an answer that says more than that there is none now.
+/// Returns the answer, unless it only says that no answer is available at present.
 fn usable(answer: LeaderAnswer) -> Option<LeaderAnswer> {
     let none = |error: &ModelError| {
         matches!(error, ModelError::TooMany | ModelError::Unavailable | ModelError::NotSynced)

@@ -1,7 +1,7 @@
-//! Questions that only the leader can answer: answered by the core of this process, or passed on to the leader.
+//! Questions that only the leader can answer. The core of this process answers them, or the leader is asked.
 //!
-//! Invariants: an answer of this process while another one leads is marked as `partial`; a question never waits longer than for the
-//! leader's timeout and the core.
+//! Invariants: an answer of this process while another one leads is marked as `partial`; a question waits at most for the
+//! leader's timeout and for the core.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,10 +29,10 @@ use crate::visibility::page::ModelError;
 use crate::visibility::questions::{LeaderAnswer, Question};
 use crate::visibility::views::{Answer, WatchView};
 
-/// Longest silence of a watch with which nothing has changed that this process does not know.
+/// Longest silence of a watch during which this process is assumed to know all changes.
 const MAX_SILENCE: Duration = Duration::from_mins(2);
 
-/// Returns now, or nothing while a watch is silent.
+/// Returns the current time; `None` while a watch is silent.
 pub(super) fn heard_until(watches: &WatchStatuses) -> Option<Timestamp> {
     let served = watches.iter().filter(|(_, health)| !health.not_served());
     let silence = served.map(|(_, health)| health.time_since_activity()).max();
@@ -46,11 +46,11 @@ pub(super) struct LocalAnswers {
     pub(super) published: Arc<ArcSwap<Snapshot>>,
     /// Name of this replica.
     pub(super) replica: String,
-    /// Who holds the Lease.
+    /// The holder of the Lease.
     pub(super) holder: Arc<LeaseHolder>,
     /// Whether there is an election.
     pub(super) elects: bool,
-    /// Names in the configured feature gates that are no gates.
+    /// Configured feature gates with unknown names.
     pub(super) unknown_gates: Vec<String>,
     pub(super) watches: WatchStatuses,
     pub(super) recent: Arc<RecentDecisions>,
@@ -160,7 +160,7 @@ impl AnswerQuestions for LeaderLink {
     }
 }
 
-/// Returns the account of a token, as its payload has it; the API server is not asked, because the token is our own.
+/// Returns the account in the payload of a token. The API server is not asked, because the token belongs to this process.
 pub(super) fn account_of(token: &str) -> Option<String> {
     let payload = token.trim().split('.').nth(1)?;
     let payload: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()?;

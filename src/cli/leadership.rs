@@ -1,8 +1,8 @@
-//! When this replica leads: its first lists are processed, no other manager owns the webhooks of the cluster, and it holds the
-//! Lease.
+//! Leadership of this replica. It leads while its first lists are processed, no other manager owns the webhooks of the cluster,
+//! and it holds the Lease.
 //!
-//! Invariant: a replica that has led and may no longer lead ends the process, as one that loses the Lease does: its decisions
-//! in flight must not be mixed with those of a later term.
+//! Invariant: a replica that has led and may no longer lead ends the process, like a replica that loses the Lease: its
+//! decisions in flight must not be mixed with those of a later term.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -151,7 +151,7 @@ mod tests {
         assert!(!ends_now(&mut waiting).await);
         sender.send_replace(Some(Vec::new()));
         assert!(!ends_now(&mut waiting).await, "does not wait for the other manager");
-        // The other one takes them back meanwhile.
+        // The other manager takes them back before the handover has passed.
         sender.send_replace(Some(other()));
         tokio::time::advance(HANDOVER).await;
         assert!(!ends_now(&mut waiting).await);

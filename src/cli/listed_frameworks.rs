@@ -1,8 +1,8 @@
-//! Whether each framework that the configuration lists has its entries in the webhook configurations and its permissions. Without
-//! the entries its objects would run without quota, unseen; without the permissions they would wait for ever.
+//! Checks that each framework of the configuration has its entries in the webhook configurations and its permissions. Without
+//! the entries its objects would run without quota and without any sign of it; without the permissions they would wait forever.
 //!
-//! Invariant: a replica for which all were complete once stays ready when some are lost. Losses are in the log and in metrics, and
-//! must not stop reviews of the other kinds.
+//! Invariant: a replica that had all entries and permissions once stays ready when some are lost. Losses are logged and shown
+//! in metrics, and must not stop reviews of the other kinds.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::frameworks::Framework;
 use crate::kube::rbac_check::MissingPermissions;
 
-/// The frameworks of the configuration, and what they lack.
+/// The frameworks of the configuration, and their missing entries.
 #[derive(Debug)]
 pub(super) struct ListedFrameworks {
     frameworks: Vec<&'static Framework>,
@@ -25,7 +25,7 @@ impl ListedFrameworks {
         Self { frameworks, without_entry: Mutex::default(), complete: AtomicBool::new(false) }
     }
 
-    /// Returns why this replica is not ready: for each framework what it lacks, and where that is.
+    /// Returns why this replica is not ready: for each framework the missing entries and permissions.
     pub(super) fn not_ready_reasons(&self, permissions: &MissingPermissions) -> Vec<String> {
         if self.complete.load(Ordering::Acquire) {
             return Vec::new();
@@ -53,7 +53,7 @@ impl ListedFrameworks {
         &self.frameworks
     }
 
-    /// Takes over which frameworks have no entry, for each configuration.
+    /// Sets the frameworks without an entry, by configuration.
     pub(super) fn set_without_entry(&self, configurations: &[(String, Vec<&'static str>)]) {
         let mut lacking: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
         for (configuration, frameworks) in configurations {

@@ -1,7 +1,7 @@
-//! Where a process listens: the addresses of its flags, and for each that has none, of the configuration.
+//! Addresses on which a process listens: from its flags, or else from the configuration.
 //!
-//! Invariant: each address that is served can be bound beside the others. An address that the configuration or a flag has wrong is an
-//! error of the start by its name, before anything is bound.
+//! Invariant: all served addresses can be bound beside each other. An invalid address of the configuration or of a flag is an
+//! error at the start that names the setting, before any port is bound.
 
 use anyhow::bail;
 
@@ -10,7 +10,7 @@ use super::component::Component;
 use crate::api::config::{Configuration, ListenAddress, taken_twice};
 use crate::api::visibility;
 
-/// The addresses of a process; `None` for what it does not serve.
+/// The addresses of a process; `None` for a server that it does not run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ListenAddresses {
     pub(super) webhook: Option<ListenAddress>,
@@ -20,7 +20,7 @@ pub(super) struct ListenAddresses {
     pub(super) dashboard: Option<ListenAddress>,
 }
 
-/// An address of the command line, or none: then nothing is served.
+/// An address of the command line; `None` disables the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BindAddress(Option<ListenAddress>);
 
@@ -38,7 +38,7 @@ impl ListenAddresses {
         let component = args.component;
         let visibility = &configuration.visibility_server;
         let visibility_port = u16::try_from(visibility.bind_port).unwrap_or_default();
-        // What records history is asked by the managers on this address, whether or not users are served.
+        // Managers ask the recorder of history on this address, whether or not users are served.
         let serves_visibility = component == Component::History
             || (configuration.gates.enabled(visibility::GATE) && component.reconciles());
         let webhook = &configuration.webhook;

@@ -87,7 +87,7 @@ pub(super) async fn start(
     if let Some(addresses) = settings.listen.dashboard.map(|address| address.candidates()) {
         let follower = Arc::<LeaseFollower>::default();
         if let Some(lease) = settings.lease()? {
-            // A process that takes part in the election learns from it who leads.
+            // A process that takes part in the election gets the holder from it and needs no follower.
             let holder = Arc::clone(&shared.leadership.holder);
             let holder = (!args.component.reconciles()).then_some(holder);
             let following = Arc::clone(&follower).follow(shared.clients.call.clone(), lease.path(), holder);

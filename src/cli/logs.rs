@@ -17,14 +17,14 @@ pub(super) enum LogFormat {
     Text,
 }
 
-/// Target of the log lines that SIGUSR2 asks for.
+/// Target of the log lines that SIGUSR2 requests.
 pub(super) const DUMP_TARGET: &str = "sluice::dump";
-/// Log levels of dependencies, which log every refused call; relevant errors are logged by this crate. What SIGUSR2 asks
-/// for is logged at every level, as Kueue does.
+/// Log levels of dependencies, which log every refused call; relevant errors are logged by this crate. Lines of SIGUSR2 are
+/// logged at every level, as Kueue does.
 const FIXED_LEVELS: &str = "tower_http=off,kube_client=warn,kube_runtime=warn,hyper=warn,h2=warn,rustls=warn,\
 sluice::dump=info";
 
-/// How logs are written.
+/// Settings of logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogSettings {
     /// Format of a line.

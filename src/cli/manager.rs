@@ -81,18 +81,18 @@ pub(super) struct ManagerContext {
     pub(super) stop: StopSignals,
 }
 
-/// What other parts see of the core, and how they ask it.
+/// The core as other parts see it: published state, and channels for questions.
 pub(super) struct CoreLink {
     /// Channel to the core; weak, so that it does not keep the channel open.
     pub(super) deltas: mpsc::WeakSender<Delta>,
     pub(super) queries: mpsc::Sender<CoreQuery>,
     pub(super) published: Arc<ArcSwap<Snapshot>>,
-    /// What it decided in the last minutes.
+    /// Decisions of the last minutes.
     pub(super) recent: Arc<RecentDecisions>,
     /// Findings of the last minute.
     pub(super) audits: Arc<AuditCache>,
     pub(super) history: Arc<HistoryShared>,
-    /// The durable record, of a process that keeps it, once its file is open.
+    /// The durable record, once its file is open; empty in a process that keeps none.
     pub(super) recording: Arc<OnceLock<Arc<Recording>>>,
 }
 
@@ -115,7 +115,7 @@ impl CoreLink {
     }
 }
 
-/// Which replica leads.
+/// State of the leader election.
 pub(super) struct Leadership {
     pub(super) leading: watch::Receiver<Option<i32>>,
     /// Metric label of this manager while it leads.
@@ -129,7 +129,7 @@ pub(super) struct PartHeartbeats {
     pub(super) core: Heartbeat,
     /// The threads that call the API server.
     pub(super) api: Heartbeat,
-    /// Those on which leadership and liveness depend.
+    /// Heartbeats on which leadership and liveness depend.
     pub(super) all: Heartbeats,
 }
 
@@ -140,7 +140,7 @@ impl PartHeartbeats {
     }
 }
 
-/// What this process lacks permission for.
+/// Missing permissions of this process.
 #[derive(Default)]
 pub(super) struct Permissions {
     pub(super) missing: Arc<MissingPermissions>,
@@ -150,9 +150,9 @@ pub(super) struct Permissions {
 
 /// The two steps of a shutdown; each becomes true once.
 pub(super) struct StopSignals {
-    /// No more writes.
+    /// True once no further write may be sent.
     pub(super) acting: watch::Receiver<bool>,
-    /// No more requests.
+    /// True once no further request may be answered.
     pub(super) serving: watch::Receiver<bool>,
 }
 
@@ -207,7 +207,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
     Ok(())
 }
 
-/// Creates what the parts share, and the ends of their channels.
+/// Creates the shared state of the parts, and the ends of their channels.
 fn link_parts(
     settings: &ManagerSettings,
     clients: Clients,
@@ -220,7 +220,7 @@ fn link_parts(
     let deltas = mpsc::channel(DELTA_CHANNEL_CAPACITY);
     let (queries, received_queries) = mpsc::channel(core_queries::CAPACITY);
     let reconciles = settings.args.component.reconciles();
-    // A process that never leads is a follower, whatever the configuration says of elections.
+    // A process that never leads is a follower, whatever the configuration has about elections.
     let elects = settings.configuration.leader_election.leader_elect || !reconciles;
     let fence = Fence::default();
     let shared = ManagerContext {
@@ -271,7 +271,7 @@ async fn stop(
     tracing::info!("stopped");
 }
 
-/// Opens the durable record. Probes are answered already: another process may have the file for a while.
+/// Opens the durable record. Probes are answered already: another process may hold the file for a while.
 async fn open_record(file: &Path, shared: &ManagerContext, state: &mut Reconciler) -> anyhow::Result<()> {
     let beat = || {
         shared.heartbeats.core.beat();

@@ -137,7 +137,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Parses the command line. A plugin of kubectl calls itself by the words that users type, and has no verb for the manager.
+/// Parses the command line. As a plugin of kubectl the program has the name that users type, and no verb for the manager.
 fn parsed(grammar: Grammar, line: &[OsString]) -> Cli {
     let mut command = people::examples::add(Cli::command());
     if grammar == Grammar::Plugin {

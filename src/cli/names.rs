@@ -22,7 +22,7 @@ pub(super) enum Grammar {
     Manager,
 }
 
-/// Each name that is no `sluice`. The image has a link for each.
+/// All names other than `sluice`. The image has a link for each.
 const NAMES: [(&str, Grammar); 6] = [
     ("manager", Grammar::Manager),
     ("kubectl-sluice", Grammar::Plugin),

@@ -80,7 +80,7 @@ pub(super) fn start(
     Ok(starter.parts)
 }
 
-/// The parts started so far, and what others are started with.
+/// The parts started so far, and the context for starting others.
 struct Starter<'a> {
     settings: &'a ManagerSettings,
     shared: &'a ManagerContext,
@@ -152,8 +152,8 @@ impl Starter<'_> {
         self.start_serving("access", rbac_check::run_permission_checks(check));
     }
 
-    /// Starts the election, if this process may lead, and the watchdog. Returns where the election receives which webhook
-    /// configurations belong to another manager.
+    /// Starts the election, if this process may lead, and the watchdog. Returns the channel by which the election receives the
+    /// webhook configurations of other managers.
     fn start_lease(
         &mut self,
         election: Option<LeaseSettings>,
@@ -176,7 +176,7 @@ impl Starter<'_> {
         sends_ownership
     }
 
-    /// Starts the checks of what the cluster must have for the configuration and for this version.
+    /// Starts the checks that the cluster has the objects that the configuration and this version need.
     fn start_config_checks(&mut self, ownership: Option<watch::Sender<leadership::Ownership>>) {
         let (settings, shared) = (self.settings, self.shared);
         let configurations = webhook_configurations::watch(
@@ -194,7 +194,7 @@ impl Starter<'_> {
         self.start_serving("definitions", definitions);
     }
 
-    /// Starts to report to the leader since when this replica records.
+    /// Starts the reports to the leader about the start of this replica's history.
     fn start_history_reports(&mut self) {
         let (settings, shared) = (self.settings, self.shared);
         if let Some(address) = settings.leader_address().filter(|_| settings.args.component.reconciles()) {
@@ -208,7 +208,7 @@ impl Starter<'_> {
         self.parts.start(&self.threads.api, "queue dump", try_run_until(stop, dumps));
     }
 
-    /// Starts what ends the process if the first lists take longer than configured.
+    /// Starts the task that ends the process if the first lists take longer than configured.
     fn start_sync_timeout(&mut self) {
         let shared = self.shared;
         let watch_statuses = shared.watch_statuses.clone();
@@ -219,12 +219,13 @@ impl Starter<'_> {
         self.parts.start(&self.threads.api, "first lists", try_run_until(stop, listed));
     }
 
-    /// Starts what commits to the durable record, if this process keeps it. Returns where the core sends what it observes.
+    /// Starts the thread that commits to the durable record, if this process keeps it. Returns the channel for the core's
+    /// entries.
     fn start_recording(&mut self) -> anyhow::Result<Option<std::sync::mpsc::Sender<Vec<Entry>>>> {
         let shared = self.shared;
         let Some(recording) = shared.core.recording.get() else { return Ok(None) };
         let (entries, end) = Arc::clone(recording).start(shared.watch_statuses.clone()).context("record")?;
-        // Awaited at the end: it commits what the core observed last.
+        // Awaited at the end, because it commits the core's last entries.
         self.parts.start(&self.threads.api, "record", recording::ended(end));
         Ok(Some(entries))
     }

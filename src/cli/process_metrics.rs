@@ -39,7 +39,7 @@ pub(super) fn render(shared: &ProcessState) -> String {
     metrics::text(&registry).unwrap_or_default()
 }
 
-/// What is known of this process without the core: the source of its metrics and of the debug endpoints.
+/// State of this process that needs no answer of the core: the source of its metrics and of the debug endpoints.
 pub(super) struct ProcessState {
     pub(super) fence: Fence,
     pub(super) refused_writes: std::sync::Arc<RefusedWrites>,
@@ -149,7 +149,7 @@ mod process {
     use super::{AtomicU64, Counter, Gauge, Registry, to_i64};
     use procfs::process::{LimitValue, Process};
 
-    /// Registers operating system metrics; omits those that cannot be read.
+    /// Registers operating system metrics; omits metrics that cannot be read.
     pub(super) fn register(registry: &mut Registry) {
         let Ok(own) = Process::myself() else { return };
         let mut gauge = |name: &str, help: &str, value: i64| {

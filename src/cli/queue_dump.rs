@@ -1,7 +1,7 @@
 //! Logs the queues on SIGUSR2, with the messages of Kueue's manager.
 //!
-//! Invariants: a line names a bounded number of workloads, and a list a bounded number in all, with the number of those left
-//! out; the lines are logged at every log level.
+//! Invariants: a line names a bounded number of workloads, and so does a list, which ends with the number of omitted workloads;
+//! the lines are logged at every log level.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

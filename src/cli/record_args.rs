@@ -1,4 +1,4 @@
-//! Arguments of the record of history: where the recorder writes it, and where the other processes ask for it.
+//! Arguments of the durable record: its file in the recorder, and the address at which other processes ask for it.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub(super) struct RecordArgs {
 }
 
 impl RecordArgs {
-    /// Checks the flags of a component whose history in memory is of a size.
+    /// Checks the flags of a component. `ring` is the size of its history in memory.
     ///
     /// # Errors
     /// The component records history and has no file or no history, or has a file and does not.

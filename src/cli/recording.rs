@@ -1,8 +1,8 @@
-//! The process that keeps the durable record: opens the file, commits what the core observed, and says how far behind it is.
+//! The process that keeps the durable record: opens the file, commits the core's entries, and reports its delay.
 //!
-//! Invariants: the core never waits for the disk; nothing is committed before the first lists are complete, so that the time until which
-//! an earlier process recorded stands until then; while the file cannot be written, entries wait up to a bound, beyond which this
-//! process starts again from what the file has.
+//! Invariants: the core never waits for the disk; nothing is committed before the first lists are complete, so that the end of
+//! the former process's recording is kept until then; while the file cannot be written, a bounded number of entries waits, and
+//! beyond it this process restarts from the contents of the file.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -23,11 +23,11 @@ use crate::record::{CommitError, Left, OpenError, Recorder};
 
 /// Longest time from an entry to its commit, while the file can be written.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval between commits without entries, which say until when nothing happened.
+/// Interval between commits without entries, which move the end of the recorded time.
 const IDLE_INTERVAL: Duration = Duration::from_secs(30);
 /// Pause after a failed commit, and between attempts to open the file.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Interval between two heartbeats while the file is waited for.
+/// Interval between two heartbeats while the file cannot be opened.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
 /// Longest time from an event to its entry, while watches are not silent.
 const MAX_DELAY: SignedDuration = SignedDuration::from_secs(2);
@@ -39,18 +39,18 @@ const MAX_WAITING: usize = 20_000;
 /// The record of this process.
 pub(super) struct Recording {
     pub(super) recorder: Recorder,
-    /// The API server's clock: what is kept for a time is not dropped by that of this node.
+    /// The API server's clock, so that a wrong clock of this node does not end retention periods.
     clock: Arc<ServerClock>,
-    /// Whether the first lists are complete, and answers are.
+    /// Whether the first lists are committed, so that answers are complete.
     began: AtomicBool,
     /// When the oldest entry that is not committed was observed, in milliseconds since the epoch; 0 if there is none.
     waiting_since: AtomicI64,
 }
 
-/// How the thread that commits ended.
+/// Result of the thread that commits.
 pub(super) type End = oneshot::Receiver<anyhow::Result<()>>;
 
-/// Opens the file of the record. While another process has it, or it cannot be written, this waits and calls `beat`.
+/// Opens the file of the record. While another process holds it, or it cannot be written, waits and calls `beat`.
 ///
 /// # Errors
 /// The file is of a later version.
@@ -61,7 +61,7 @@ pub(super) async fn open(
 ) -> anyhow::Result<(Arc<Recording>, Left)> {
     let mut told = String::new();
     loop {
-        // A large file may take long: a thread of its own opens it, and heartbeats go on.
+        // Opening a large file may take long, so a thread of its own does it while heartbeats continue.
         let file = path.to_owned();
         let mut opening = tokio::task::spawn_blocking(move || Recorder::open(&file, Timestamp::now()));
         let opened = loop {
@@ -111,8 +111,8 @@ impl Recording {
         }
     }
 
-    /// Starts the thread that commits what it gets. The receiver has how it ended: without an error after the core, when all is
-    /// committed.
+    /// Starts the thread that commits received entries. The receiver gets its result: no error if it ended after the core with
+    /// all entries committed.
     pub(super) fn start(
         self: Arc<Self>,
         watches: WatchStatuses,
@@ -144,7 +144,7 @@ struct Writer {
     /// Entries that are not committed.
     waiting: Vec<Entry>,
     committed_at: Instant,
-    /// When a commit is tried again after one that failed.
+    /// Time of the next attempt after a failed commit.
     retry_at: Option<Instant>,
     /// Whether entries were dropped.
     overflowed: bool,
@@ -174,7 +174,7 @@ impl Writer {
             self.recording.waiting_since.store(now, Ordering::Relaxed);
         }
         self.waiting.append(&mut entries);
-        // Before the first lists are complete, all that they tell waits; it is as much as there are objects.
+        // Before the first lists are complete, all their entries wait; their number is bounded by the number of objects.
         if self.recording.has_begun() && self.retry_at.is_some() && self.waiting.len() > MAX_WAITING {
             self.waiting.clear();
             self.overflowed = true;
@@ -182,7 +182,7 @@ impl Writer {
     }
 
     fn commit_if_due(&mut self, ended: bool) -> anyhow::Result<()> {
-        // It has begun with the commit of the first lists.
+        // The commit of the first lists sets `began`.
         let lists = |entry: &Entry| matches!(entry, Entry::Began { .. });
         if !self.recording.has_begun() && !self.waiting.iter().any(lists) {
             return Ok(());
@@ -198,14 +198,15 @@ impl Writer {
         if !due {
             return Ok(());
         }
-        // While a watch is silent, what it would tell may have happened already.
+        // While a watch is silent, this process may lack changes that have happened already.
         let now = self.recording.clock.now();
         let heard = heard_until(&self.watches).and_then(|_| now.checked_sub(MAX_DELAY).ok());
         if heard.is_none() && self.waiting.is_empty() {
             return Ok(());
         }
         if self.overflowed {
-            // The time until which it has all must not move; whether it can be written is seen when it is opened again.
+            // The end of the recorded time must not move beyond dropped entries. Opening the file again shows whether it can be
+            // written.
             bail!(
                 "entries were dropped while the record could not be written: starting again from what it has"
             );

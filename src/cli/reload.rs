@@ -1,9 +1,9 @@
-//! Follows the configuration while the manager runs: the log level and the times of waiting for pods have their effect at once, for
-//! anything else the log says that it needs a restart.
+//! Follows the configuration while the manager runs: the log level and the timeouts of waiting for pods take effect at once;
+//! for other changes the log says that they need a restart.
 //!
-//! Only what concerns no charge and no kind of objects is read again: replicas read a file at different times, and what one of them
-//! computes must be what the next leader expects. Invariant: a file that would be refused at the start changes nothing. Mounts of a
-//! ConfigMap replace a link, so the content is compared and not the time of the file.
+//! Only settings that affect neither charges nor kinds of objects are read again: replicas read a file at different times, and
+//! the next leader must compute what this one computed. Invariant: a file that would be refused at the start changes nothing. A
+//! mounted ConfigMap changes by replacing a link, so the content is compared and not the time of the file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub(super) fn run(
     }
 }
 
-/// The files, and what was read of them.
+/// The files, and their contents at the last read.
 struct FollowedFiles {
     /// The configuration; `None` if the manager runs with the defaults.
     configuration: Option<PathBuf>,
@@ -55,7 +55,7 @@ struct FollowedFiles {
     level: Arc<dyn LogLevel>,
     /// Level of the command line, for when the file is removed.
     initial_level: String,
-    /// What is in force.
+    /// The configuration in force.
     in_force: Configuration,
     seen: Option<String>,
     seen_level: Option<String>,
@@ -96,7 +96,7 @@ impl FollowedFiles {
         self.seen_level = Some(text);
     }
 
-    /// Reads the configuration if its file has changed. Returns the times of waiting for pods if they have changed.
+    /// Reads the configuration if its file has changed. Returns the timeouts of waiting for pods if they have changed.
     fn read_configuration(&mut self) -> Option<PodsReadyLimits> {
         let path = self.configuration.clone()?;
         let text = match std::fs::read_to_string(&path) {
@@ -123,7 +123,7 @@ impl FollowedFiles {
         self.apply(&path, new)
     }
 
-    /// Checks a file as the next start will do.
+    /// Checks a file as the next start will.
     fn check(&self, text: &str, what: &str) -> anyhow::Result<Configuration> {
         let document = settings::document_of(text, what, self.args.feature_gates.as_deref())?;
         let new = settings::checked(what, document)?.configuration;

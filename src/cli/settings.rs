@@ -37,7 +37,7 @@ pub(super) struct ManagerSettings {
     pub(super) args: ManagerArgs,
     pub(super) configuration: Configuration,
     pub(super) listen: ListenAddresses,
-    /// Names in its feature gates that are no gates.
+    /// Configured feature gates with unknown names.
     pub(super) unknown_gates: Vec<String>,
     pub(super) namespace: String,
     pub(super) identity: String,
@@ -138,7 +138,7 @@ impl ManagerSettings {
             ..reconciler::WriteLimits::default()
         };
         core.gates.provisioning_requests = self.args.provisioning_requests;
-        // The dashboard asks the leader: a history of its own would begin with its own start.
+        // The dashboard asks the leader, because a history of its own would begin at its own start.
         let records = self.args.component != Component::Dashboard;
         core.gates.history_bytes = if records { self.args.history_ring } else { 0 };
         core.failpoints = super::failpoints::from_env();
@@ -154,25 +154,26 @@ impl ManagerSettings {
         !self.args.metrics_insecure && self.listen.metrics.is_some()
     }
 
-    /// Returns whether API servers ask this process for users. What records history answers the manager alone, on the same port.
+    /// Returns whether API servers pass on requests of users to this process. The recorder of history answers only the manager,
+    /// on the same port.
     pub(super) fn serves_users(&self) -> bool {
         self.args.component.reconciles() && self.listen.visibility.is_some()
     }
 
-    /// Returns where other replicas ask this one while it leads: the port of the visibility API on the pod's address. `None` if
-    /// either is not known.
+    /// Returns the address at which other replicas ask this one while it leads: the pod's address with the port of the
+    /// visibility API. `None` if either is not known.
     pub(super) fn leader_address(&self) -> Option<String> {
         let port = self.listen.visibility?.port();
         let ip = self.args.pod_ip.as_ref()?.parse::<IpAddr>().ok()?;
         Some(SocketAddr::new(ip, port).to_string())
     }
 
-    /// Returns what users of namespaces are shown of shared queues.
+    /// Returns the details of shared queues that users of namespaces may see.
     pub(super) const fn tenant_detail(&self) -> TenantDetail {
         self.args.visibility_tenant_detail
     }
 
-    /// Returns the name of this replica in answers: that of its pod, or its identity.
+    /// Returns the name of this replica in answers: the name of its pod, or else its identity.
     pub(super) fn replica(&self) -> String {
         std::env::var("HOSTNAME")
             .ok()
@@ -249,7 +250,7 @@ impl ManagerSettings {
         duration.unwrap_or_default().max(Duration::from_secs(2))
     }
 
-    /// Returns the lease settings, or `None` without leader election, or if this process neither leads nor needs to know who does.
+    /// Returns the lease settings, or `None` without leader election, or if this process neither leads nor needs the holder.
     pub(super) fn lease(&self) -> anyhow::Result<Option<LeaseSettings>> {
         let election = &self.configuration.leader_election;
         let follows = !matches!(self.args.component, Component::Webhooks | Component::History);
@@ -278,7 +279,7 @@ impl ManagerSettings {
         }))
     }
 
-    /// Returns the Service of a process that no API server calls, whose certificate may be one of its own.
+    /// Returns the Service of a process that no API server calls, whose certificate may have names of its own.
     const fn observer_service(&self) -> Option<&String> {
         match self.args.component {
             Component::Dashboard => self.args.dashboard.dashboard_service.as_ref(),
@@ -294,7 +295,7 @@ impl ManagerSettings {
             let name = format!("{service}.{}.svc", self.namespace);
             [name.clone(), format!("{name}.cluster.local")]
         };
-        // The metrics of every process are scraped by one name.
+        // The metrics of all processes are scraped by one name.
         let of_observer = |service: &String| -> Vec<String> {
             let own = format!("{service}.");
             let more = args.webhook_san.iter().filter(|name| name.starts_with(&own)).cloned();
@@ -411,7 +412,7 @@ mod tests {
         }
     }
 
-    /// What the shipped role of the recorder grants is all that it needs: it looks at no Lease, and no API server calls it.
+    /// The recorder needs only the rights of its shipped role: it reads no Lease, and no API server calls it.
     #[test]
     fn the_recorder_follows_no_lease_and_serves_no_users() {
         let of = |component: &str| {

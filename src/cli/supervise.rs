@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinSet};
 
-/// How long the error of another task is awaited after a task has ended without one.
+/// How long to wait for the error of another task after a task has ended without one.
 const CAUSE_WITHIN: Duration = Duration::from_millis(200);
 
 /// A set of named tasks.

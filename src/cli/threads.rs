@@ -1,9 +1,9 @@
 //! Threads of the manager.
 //!
-//! Invariants: what clients start (handshakes, reviews, scrapes) runs on threads of its own, so that no client delays a
-//! watch, a write or a renewal of the lease; the lease has a thread that nothing else uses, so that neither a long list nor
-//! a burst of writes delays a renewal; probes have one too, so that a flood of reviews does not look like a process that
-//! hangs. The core starts its own thread.
+//! Invariants: work for clients (handshakes, reviews, scrapes) runs on threads of its own, so that no client delays a watch, a
+//! write or a renewal of the lease; the lease has a thread that nothing else uses, so that neither a long list nor a burst of
+//! writes delays a renewal; probes have one too, so that a flood of reviews does not look like a process that hangs. The core
+//! starts its own thread.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ use crate::server::apis::views::ViewsGroup;
 use crate::server::apis::visibility::VisibilityGroup;
 use crate::server::apis::{ApiServer, OnRequest};
 
-/// Returns the server, and the settings of front proxies that it looks at, which are to be followed.
+/// Returns the server, and its settings of front proxies, which the caller must keep up to date with `FrontProxy::watch`.
 pub(super) fn server(settings: &ManagerSettings, shared: &ManagerContext) -> (ApiServer, Arc<FrontProxy>) {
     let front_proxy = Arc::new(FrontProxy::default());
     let counters = Arc::clone(&shared.counters);
@@ -53,7 +53,7 @@ pub(super) fn server(settings: &ManagerSettings, shared: &ManagerContext) -> (Ap
     (server, front_proxy)
 }
 
-/// Returns what answers questions from the state of this process.
+/// Returns the source of answers from the state of this process.
 fn local_answers(settings: &ManagerSettings, shared: &ManagerContext) -> LocalAnswers {
     LocalAnswers {
         queries: shared.core.queries.clone(),
@@ -69,7 +69,7 @@ fn local_answers(settings: &ManagerSettings, shared: &ManagerContext) -> LocalAn
     }
 }
 
-/// Returns what answers from the history.
+/// Returns the source of answers from the history.
 pub(super) fn history(settings: &ManagerSettings, shared: &ManagerContext) -> HistoryAnswers {
     HistoryAnswers {
         shared: Arc::clone(&shared.core.history),
@@ -82,12 +82,12 @@ pub(super) fn history(settings: &ManagerSettings, shared: &ManagerContext) -> Hi
     }
 }
 
-/// Returns what answers questions that only the leader can answer.
+/// Returns the source of answers that only the leader has.
 pub(super) fn leader(settings: &ManagerSettings, shared: &ManagerContext) -> Arc<LeaderLink> {
     Arc::new(LeaderLink { local: local_answers(settings, shared), remote: leader_call(settings, shared) })
 }
 
-/// Returns where the durable record is.
+/// Returns the location of the durable record.
 fn record_source(settings: &ManagerSettings, shared: &ManagerContext) -> RecordSource {
     let args = &settings.args.record;
     if args.history_record.is_some() {
@@ -101,17 +101,17 @@ fn record_source(settings: &ManagerSettings, shared: &ManagerContext) -> RecordS
     }
 }
 
-/// Returns what asks the leader; `None` without an election, where this process leads.
+/// Returns the client of the leader; `None` without an election, because this process leads.
 fn leader_call(settings: &ManagerSettings, shared: &ManagerContext) -> Option<Arc<LeaderCall>> {
     (shared.leadership.role != Role::Standalone).then(|| Arc::new(replica_call(settings, shared)))
 }
 
-/// Returns what asks the other replicas.
+/// Returns the client of the other replicas.
 fn replica_call(settings: &ManagerSettings, shared: &ManagerContext) -> LeaderCall {
     call_of_service(&settings.args.visibility_service, settings, shared)
 }
 
-/// Returns what asks a process of this installation whose certificate has the name of a Service.
+/// Returns the client of a process of this installation whose certificate has the name of a Service.
 fn call_of_service(service: &str, settings: &ManagerSettings, shared: &ManagerContext) -> LeaderCall {
     let call = LeaderCallSettings {
         server_name: format!("{service}.{}.svc", settings.namespace),
@@ -130,7 +130,7 @@ fn private_path(
 ) -> Option<Arc<PrivatePath>> {
     let callers = settings.args.leader_caller.iter();
     let mut accounts: Vec<String> = callers.map(|name| account_named(name, &settings.namespace)).collect();
-    // A pod without the token asks no leader.
+    // A pod without a token cannot ask the leader.
     accounts.extend(
         std::fs::read_to_string(&settings.args.leader_token).ok().and_then(|token| account_of(&token)),
     );

@@ -1,5 +1,5 @@
-//! What the webhook configurations of the cluster say: which manager they belong to, which listed frameworks no entry covers, and
-//! which kinds of jobs without a queue name start while no manager answers.
+//! Evaluates the webhook configurations of the cluster: their manager, listed frameworks without an entry, and kinds of jobs
+//! that start without a queue name while no manager answers.
 //!
 //! Invariant: one watch of each configuration serves all three, and each state of it is evaluated once.
 
@@ -22,7 +22,7 @@ use crate::kube::webhook_ownership::{
 };
 use crate::metrics::ConfigurationGaps;
 
-/// What one configuration says.
+/// Results for one configuration.
 #[derive(Clone)]
 struct Reading {
     owner: Owner,
@@ -47,19 +47,19 @@ impl Reading {
     }
 }
 
-/// Receives what the configurations say.
+/// Receivers of the results.
 struct Reports {
-    /// Names of the configurations in the order of the readings: those of this manager first, then Kueue's.
+    /// Names of the configurations in the order of the readings: first this manager's, then Kueue's.
     names: Vec<String>,
     service: ServiceName,
     manages_unqueued: bool,
     frameworks: Arc<ListedFrameworks>,
     gaps: Arc<ConfigurationGaps>,
-    /// Where the owners are sent, if this replica may lead.
+    /// Channel for the owners, if this replica may lead.
     ownership: Option<watch::Sender<Ownership>>,
 }
 
-/// Watches the webhook configurations of this manager, and those of Kueue if they have other names.
+/// Watches the webhook configurations of this manager, and Kueue's if they have other names.
 pub(super) fn watch(
     settings: &ManagerSettings,
     client: Client,

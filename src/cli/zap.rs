@@ -8,9 +8,9 @@ use tracing_subscriber::fmt::time::FormatTime;
 
 use super::logs::{LogFormat, LogSettings};
 
-/// Verbosity up to which Kueue logs what an administrator reads; its manifests set 2.
+/// Highest verbosity that is logged at the level info; Kueue's manifests set 2.
 const MAX_INFO_VERBOSITY: u8 = 3;
-/// Verbosity up to which details of decisions are logged.
+/// Highest verbosity that is logged at the level debug.
 const MAX_DEBUG_VERBOSITY: u8 = 5;
 
 /// Log flags of Kueue's manager.
@@ -71,7 +71,7 @@ impl ZapArgs {
         self.stacktrace_level.map(|_| "--zap-stacktrace-level has no effect: log lines have no stack traces")
     }
 
-    /// Applies the flags to the settings that the other flags ask for.
+    /// Applies the flags to the settings from the other flags.
     pub(super) fn apply(&self, settings: LogSettings) -> LogSettings {
         let devel = self.devel.unwrap_or_default();
         let format = match self.encoder {

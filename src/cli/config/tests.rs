@@ -1,4 +1,4 @@
-//! What `sluice config check` prints.
+//! Output of `sluice config check`.
 
 use super::*;
 
@@ -35,7 +35,8 @@ fn each_setting_is_printed_with_its_origin() {
     assert!(output.ends_with("f is valid: 1 warning\n"), "{output}");
 }
 
-/// What a switch of v1beta1 leaves without effect is shown as the file has it; a value that means the default is not the file's.
+/// A setting without effect because of a switch of v1beta1 is shown as in the file; a value that stands for the default has the
+/// default as its origin.
 #[test]
 fn what_is_not_in_force_is_not_shown_as_such() {
     let of = |version: &str, body: &str| {

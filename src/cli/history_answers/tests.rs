@@ -1,4 +1,4 @@
-//! Which history answers, and when the durable record does.
+//! Selection of the history or the durable record that answers.
 
 use super::*;
 use crate::history::Ring;
@@ -7,7 +7,7 @@ use crate::visibility::history::{ExportTopic, HistoryAnswer, HistoryTopic, Preem
 use crate::visibility::page::PageQuery;
 use crate::visibility::views::{Answer, PreemptionReport, Source};
 
-/// Other replicas, which answer or not, and what they were asked.
+/// Fake replicas that answer or not, and the questions that they got.
 #[derive(Default)]
 struct Others {
     answer: bool,
@@ -29,7 +29,7 @@ fn hours_ago(hours: i64) -> Timestamp {
     Timestamp::now().checked_sub(jiff::SignedDuration::from_hours(hours)).unwrap()
 }
 
-/// A replica whose history began some hours ago, with others.
+/// A replica whose history began some hours ago, beside other replicas.
 fn replica(hours: i64, leading: bool, others: Option<Arc<Others>>) -> HistoryAnswers {
     let (queries, mut received) = mpsc::channel(4);
     tokio::spawn(async move {
@@ -60,7 +60,7 @@ fn question(hours: i64, own: bool) -> HistoryQuestion {
     HistoryQuestion { access: Access::everything(), topic: HistoryTopic::Preemptions(topic), own }
 }
 
-/// Whether the answer is that of the others, and whether it is partial.
+/// Returns whether other replicas gave the answer, and whether it is partial.
 async fn ask(replica: &HistoryAnswers, question: &HistoryQuestion) -> (bool, bool) {
     match replica.answer(question).await {
         LeaderAnswer::History(answer) => match *answer {

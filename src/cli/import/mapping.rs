@@ -1,6 +1,6 @@
-//! Which LocalQueue a pod is imported into: rules that are tried in order.
+//! The LocalQueue into which a pod is imported, by rules that are tried in order.
 //!
-//! Invariant: the first rule that matches decides; a pod that none matches is an error, never left out.
+//! Invariant: the first rule that matches decides; a pod that no rule matches is an error; it is never left out.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ struct Match {
     labels: BTreeMap<String, String>,
 }
 
-/// How pods find their queue.
+/// Assignment of pods to queues.
 #[derive(Clone, Debug)]
 pub(super) enum Mapping {
     /// By rules.
@@ -34,7 +34,7 @@ pub(super) enum Mapping {
     Label(String),
 }
 
-/// What a mapping says of a pod.
+/// Result of a mapping for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Queue(String),
@@ -72,7 +72,7 @@ impl Mapping {
         Self::Rules(pairs.iter().map(rule).collect())
     }
 
-    /// Returns what becomes of a pod; `None` if nothing matches.
+    /// Returns the result for a pod; `None` if no rule matches.
     pub(super) fn target(&self, pod: &Value) -> Option<Target> {
         let label = |name: &str| pod.pointer("/metadata/labels")?.get(name)?.as_str();
         let class = pod.pointer("/spec/priorityClassName").and_then(Value::as_str).unwrap_or_default();

@@ -1,7 +1,7 @@
-//! `sluice import`: pods that run without a Workload get one that is admitted, as by Kueue's importer.
+//! `sluice import`: gives an admitted Workload to each running pod that has none, as Kueue's importer does.
 //!
-//! All pods are checked first; nothing is written while one of them cannot be imported. A run that was interrupted is repeated: what
-//! is there already is not written again.
+//! All pods are checked first; nothing is written while one of them cannot be imported. An interrupted run can be repeated:
+//! objects that exist already are not written again.
 //!
 //! Exit codes: 0 done, or everything could be imported; 1 error; 2 invalid command line.
 
@@ -39,7 +39,7 @@ const FORBIDDEN: u16 = 403;
 /// Label of each Deployment of a manager, whatever the names of the installation.
 const MANAGERS: &str = "labelSelector=control-plane%3Dcontroller-manager";
 const KUEUE: &str = "/apis/kueue.x-k8s.io/v1beta2";
-/// Pods that are named with one error.
+/// Most pods that are named with one error.
 const SHOWN: usize = 5;
 
 /// Arguments of `sluice import`.
@@ -101,10 +101,10 @@ pub(super) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// One run.
+/// One run of the import.
 struct Importer<'a> {
     caller: &'a Caller,
-    /// Takes the text for the user.
+    /// Prints text for the user.
     print: &'a dyn Fn(&str) -> anyhow::Result<()>,
 }
 
@@ -134,7 +134,7 @@ impl Importer<'_> {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// A manager that manages pods stops one that has the label of a queue and no Workload yet.
+    /// Fails if a manager manages pods: it would stop a pod that has the label of a queue and no Workload yet.
     async fn refuse_beside_manager(&self, namespace: &str) -> anyhow::Result<()> {
         for deployment in self.managers(namespace).await? {
             let namespace = deployment.pointer("/metadata/namespace").and_then(Value::as_str);
@@ -158,7 +158,7 @@ impl Importer<'_> {
         Ok(())
     }
 
-    /// Returns the Deployments of managers of all namespaces, or of one if the user may not list the others.
+    /// Returns the Deployments of managers in all namespaces, or in `namespace` if the user may not list all.
     async fn managers(&self, namespace: &str) -> anyhow::Result<Vec<Value>> {
         match list_path(self.caller, "/apis/apps/v1/deployments", MANAGERS, PAGE_SIZE).await {
             Err(error) if error.code() == Some(FORBIDDEN) => {
@@ -168,8 +168,8 @@ impl Importer<'_> {
         }
     }
 
-    /// Returns the configurations that a Deployment mounts, each with the name of its ConfigMap. Without one a manager has its defaults,
-    /// and another program is no manager.
+    /// Returns the configurations that a Deployment mounts, each with the name of its ConfigMap. Other Deployments have none:
+    /// managers with the defaults, and other programs.
     async fn configurations(
         &self,
         namespace: &str,
@@ -192,7 +192,8 @@ impl Importer<'_> {
         Ok(found)
     }
 
-    /// Without this a namespace that does not exist looks as one without pods. Other failures say nothing about it.
+    /// Fails for a namespace that does not exist, which would otherwise look like one without pods. Other failures prove
+    /// nothing about it and are ignored.
     async fn refuse_unknown(&self, namespace: &str) -> anyhow::Result<()> {
         match self.caller.get(&format!("/api/v1/namespaces/{namespace}")).await {
             Err(error) if error.code() == Some(NOT_FOUND) => bail!("namespace {namespace} does not exist"),
@@ -200,7 +201,7 @@ impl Importer<'_> {
         }
     }
 
-    /// Plans all pods; an error names those that cannot be imported.
+    /// Plans all pods. The error names the pods that cannot be imported.
     async fn check(&self, namespaces: &BTreeSet<&str>, import: &Settings) -> anyhow::Result<Vec<Plan>> {
         let cluster = self.cluster(namespaces).await?;
         let (mut plans, mut failures, mut skipped) = (Vec::new(), Failures::default(), 0);
@@ -301,7 +302,7 @@ impl Importer<'_> {
     }
 }
 
-/// Returns the listed frameworks with which a manager holds pods: `pod` itself, and kinds whose pods are held one by one.
+/// Returns the listed frameworks with which a manager gates pods: `pod` itself, and kinds whose pods are gated one by one.
 fn frameworks_that_hold_pods(configuration: &Value) -> Vec<&'static str> {
     let listed = configuration.pointer("/integrations/frameworks").and_then(Value::as_array);
     let is_listed = |name: &str| listed.is_some_and(|all| all.iter().any(|listed| listed == name));
@@ -322,7 +323,7 @@ impl Failures {
         self.pods += 1;
     }
 
-    /// Returns an error if there are any: each reason with its pods.
+    /// Returns an error if any pod failed: each reason with its pods.
     fn into_result(self, title: &str) -> anyhow::Result<()> {
         if self.pods == 0 {
             return Ok(());

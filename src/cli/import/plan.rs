@@ -1,7 +1,8 @@
-//! What importing a pod takes: the labels of the pod, its Workload, and the admission of that. Pure: objects in, a plan or a reason out.
+//! The plan of a pod's import: labels of the pod, its Workload, and the Workload's admission. Pure: takes objects, returns a
+//! plan or a reason.
 //!
-//! Invariant: the Workload is the one that the manager makes for the pod, so that it keeps it; each resource that the pod asks for is
-//! charged to the first flavor of its resource group.
+//! Invariant: the Workload equals the one that the manager would make for the pod, so that the manager keeps it; each requested
+//! resource is charged to the first flavor of its resource group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub(super) struct Objects {
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) mapping: Mapping,
-    /// For pods and Workloads.
+    /// Labels that pods and Workloads get.
     pub(super) add_labels: BTreeMap<String, String>,
     /// Prefixes of resources that are not charged.
     pub(super) excluded_prefixes: Vec<String>,
@@ -232,13 +233,13 @@ fn workload(
     Ok(workload)
 }
 
-/// What is charged for a pod, by resource.
+/// Charged flavor and quantity of a pod, by resource.
 struct Assignment {
     flavors: Map<String, Value>,
     usage: Map<String, Value>,
 }
 
-/// Returns flavor and quantity of each resource that the pod asks for.
+/// Returns flavor and quantity of each resource that the pod requests.
 fn assignment(
     pod: &Value,
     flavors: &BTreeMap<String, String>,

@@ -126,7 +126,8 @@ async fn beside(deployment: Value, map: &str, configuration: &str) -> Result<(),
     importer.refuse_beside_manager("kueue-system").await.map_err(|error| error.to_string())
 }
 
-/// Each kind that holds pods makes the manager stop them, whether or not pods are listed; names and labels of a release do not matter.
+/// Each listed kind with gated pods makes the manager stop them, whether or not `pod` is listed; names and labels of a release
+/// do not matter.
 #[tokio::test]
 async fn a_manager_that_holds_pods_is_named_before_anything_is_written() {
     let sluice = json!({"app.kubernetes.io/name": "own", "app.kubernetes.io/component": "controller"});

@@ -1,5 +1,5 @@
-//! A cluster in memory for tests of the walk: an API server that stores objects by their paths and stops answering at a chosen call, a
-//! user who runs the commands that are printed, and a run that dies at a chosen write.
+//! A cluster in memory for tests of the walk: an API server that stores objects by their paths and stops answering at a chosen
+//! call, a user that runs the printed commands, and a run that dies at a chosen write.
 //!
 //! Invariants: a write stores an object in v1beta2; a kind of which an object is stored in v1beta1 cannot be read while no manager is
 //! available, as on a real server.
@@ -26,23 +26,23 @@ const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const KILLED: u16 = 418;
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
 
-/// When a run dies.
+/// The write at which a run dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Death {
-    /// Number of its write, from 0.
+    /// Index of the write, from 0.
     pub(super) write: usize,
     /// Whether that write is stored: the run dies before the response.
     pub(super) stored: bool,
 }
 
-/// When the API server does not answer.
+/// The calls that get no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outage {
-    /// Number of its first call without an answer, from 0.
+    /// Index of the first call without an answer, from 0.
     pub(super) from: usize,
     /// Number of such calls.
     pub(super) calls: usize,
-    /// HTTP status in the place of an answer; `None`: the connection breaks.
+    /// HTTP status in place of an answer; `None` if the connection breaks.
     pub(super) code: Option<u16>,
     /// Whether writes are stored all the same.
     pub(super) stores: bool,
@@ -56,7 +56,7 @@ struct State {
     /// Rights that the user lacks, such as `delete services`.
     denied: BTreeSet<String>,
     writes: Vec<String>,
-    /// Rights that the calls so far took, such as `delete services`.
+    /// Rights that the calls so far needed, such as `delete services`.
     used: BTreeSet<String>,
     death: Option<Death>,
     /// Calls so far.
@@ -74,8 +74,8 @@ impl FakeCluster {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A cluster that an installation runs, with objects that are stored in v1beta1, leftovers, and dead APIServices that only the
-    /// installation has. Its owner is Argo CD.
+    /// A cluster that an installation runs, with objects that are stored in v1beta1, leftovers, and dead APIServices that only
+    /// this installation has. Its owner is Argo CD.
     pub(super) fn run_by(of: Installation) -> Self {
         let cluster = Self::default();
         let argo = json!({"argocd.argoproj.io/tracking-id": "batch:apps/Deployment:q/kueue"});
@@ -83,7 +83,7 @@ impl FakeCluster {
         for (_, mut definition) in crd::definitions().unwrap() {
             let name = definition["metadata"]["name"].as_str().unwrap().to_owned();
             definition["metadata"]["annotations"] = argo.clone();
-            // What each read of the definitions would take most of its time for.
+            // Schemas would take most of the time of each read of the definitions.
             for version in definition["spec"]["versions"].as_array_mut().unwrap() {
                 version["schema"] = json!({"openAPIV3Schema": {"properties": {"spec": {"properties": {}}}}});
             }
@@ -124,7 +124,7 @@ impl FakeCluster {
             }
             cluster.put(&format!("{collection}/{name}"), object);
         }
-        // One that both have applied, and one of a user.
+        // One object that both installations have applied, and one of a user.
         let shared = json!({"metadata": {"name": "shared", "labels": {
             "app.kubernetes.io/name": "kueue", "app.kubernetes.io/component": "controller", "control-plane": "controller-manager"}}});
         cluster.put("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/shared", shared);
@@ -173,14 +173,14 @@ impl FakeCluster {
         std::mem::take(&mut state.writes)
     }
 
-    /// Counts calls from here, of which some get no answer; returns the number of the calls so far.
+    /// Restarts the count of calls, with the given outage. Returns the number of calls so far.
     pub(super) fn begin_outage(&self, outage: Option<Outage>) -> usize {
         let mut state = self.state();
         state.outage = outage;
         std::mem::take(&mut state.calls)
     }
 
-    /// Returns the rights that the calls so far took.
+    /// Returns the rights that the calls so far needed.
     pub(super) fn used_rights(&self) -> BTreeSet<String> {
         self.state().used.clone()
     }
@@ -198,7 +198,7 @@ impl FakeCluster {
         self.put(&format!("{LEASES}/c1f6bfd2.kueue.x-k8s.io"), lease);
     }
 
-    /// What the user does next towards a replacement, after each line that the run prints while it waits.
+    /// Does the user's next step of a replacement. Called after each line that the run prints while it waits.
     pub(super) fn act(&self, new: Installation) {
         let old_pod = format!("/api/v1/namespaces/{NAMESPACE}/pods/{:?}-pod", new.other()).to_lowercase();
         let mut state = self.state();
@@ -215,7 +215,7 @@ impl FakeCluster {
         self.install(new);
     }
 
-    /// Returns everything that is stored, without versions, and which objects are in v1beta1.
+    /// Returns all stored objects without resourceVersions, and the paths of objects in v1beta1.
     pub(super) fn content(&self) -> (BTreeMap<String, Value>, BTreeSet<String>) {
         let state = self.state();
         let mut objects = state.objects.clone();
@@ -375,7 +375,7 @@ impl State {
     }
 }
 
-/// Returns the right that a call takes; `None` for discovery and reviews, which all users may.
+/// Returns the right that a call needs; `None` for discovery and reviews, which all users may call.
 fn right_of(method: &Method, path: &str, query: &str) -> Option<String> {
     let verb = match *method {
         Method::GET if query.is_empty() => "get",

@@ -1,4 +1,4 @@
-//! What a cluster has of Kueue and of Sluice; read again before each decision.
+//! The objects of Kueue and Sluice in a cluster; read again before each decision.
 
 use std::sync::OnceLock;
 
@@ -41,7 +41,7 @@ pub(super) struct Placed {
     pub(super) object: Value,
 }
 
-/// A kind that a definition of Kueue defines.
+/// A kind of Kueue's definitions.
 pub(super) struct DefinedKind {
     /// The definition of this build.
     pub(super) own: &'static Value,
@@ -59,7 +59,7 @@ impl DefinedKind {
         self.own.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Returns the version in which objects are stored from now on.
+    /// Returns the version in which new writes are stored.
     pub(super) fn storage_version(&self) -> Option<&str> {
         let versions = self.definition.as_ref()?.pointer("/spec/versions")?.as_array()?;
         versions.iter().find(|version| version["storage"] == true)?.get("name")?.as_str()
@@ -72,9 +72,9 @@ impl DefinedKind {
     }
 }
 
-/// What a cluster has.
+/// The objects of both installations in a cluster.
 pub(super) struct Inventory {
-    /// Minor version of Kubernetes, if the API server says one.
+    /// Minor version of Kubernetes, if the API server has one.
     pub(super) minor: Option<u32>,
     pub(super) kinds: Vec<DefinedKind>,
     /// Kinds of Kueue's group that this build does not define, by their plurals.
@@ -86,7 +86,7 @@ pub(super) struct Inventory {
     pub(super) webhooks: Vec<Placed>,
     /// The APIServices of the visibility API.
     pub(super) api_services: Vec<Placed>,
-    /// Whatever else has the label of an installation.
+    /// All other objects with the label of an installation.
     pub(super) labelled: Vec<Placed>,
 }
 
@@ -124,7 +124,7 @@ impl Inventory {
         })
     }
 
-    /// Returns who owns the installation.
+    /// Returns the owner of the installation.
     pub(super) fn owner(&self) -> Owner {
         let definition = || self.kinds.iter().find_map(|kind| kind.definition.as_ref());
         self.managers.deployment().or_else(definition).map_or(Owner::Kubectl, Owner::of)
@@ -147,7 +147,7 @@ impl Inventory {
     }
 }
 
-/// Returns the definitions of this build; generating them takes longer than reading those of a cluster.
+/// Returns the definitions of this build; generated once, because that takes longer than reading the definitions of a cluster.
 fn own_definitions() -> anyhow::Result<&'static [Value]> {
     static DEFINITIONS: OnceLock<Vec<Value>> = OnceLock::new();
     if let Some(known) = DEFINITIONS.get() {
@@ -163,7 +163,7 @@ fn minor_version(version: &Value) -> Option<u32> {
     text.trim_end_matches(|letter: char| !letter.is_ascii_digit()).parse().ok()
 }
 
-/// Returns whether a definition says that its objects are served in the version of this build.
+/// Returns whether a definition serves its objects in the version of this build.
 fn is_served(definition: Option<&Value>) -> bool {
     let versions = definition.and_then(|definition| definition.pointer("/spec/versions")?.as_array());
     versions.is_some_and(|all| all.iter().any(|v| v["name"] == *STORED && v["served"] == true))
@@ -200,11 +200,11 @@ impl Reader<'_> {
                 self.get(&format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")).await?;
             let path = format!("/apis/kueue.x-k8s.io/v1beta2/{plural}");
             let objects = match list_path(self.caller, &path, "", PAGE_SIZE).await {
-                // The server does not answer; that says nothing about this kind.
+                // The server does not answer, which proves nothing about this kind.
                 Err(error @ (CallError::Timeout(_) | CallError::Transport(_))) => {
                     return Err(error).with_context(|| format!("cannot list {path}"));
                 }
-                // What is to be served and is not yet has objects all the same.
+                // A kind that is defined but not served yet has objects all the same.
                 Err(error) if error.code() == Some(NOT_FOUND) && !is_served(definition.as_ref()) => {
                     Ok(Vec::new())
                 }

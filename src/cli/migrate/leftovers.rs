@@ -1,4 +1,4 @@
-//! What one installation leaves when the other has replaced it.
+//! Objects that one installation leaves behind after the other has replaced it.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::kube::client::Content;
 /// Suffixes of entries that only Sluice has.
 const OWN_ENTRIES: [&str; 2] = ["-default-queue.kb.io", "-no-queue.kb.io"];
 
-/// Which installation an object is part of.
+/// The installation that an object belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Installation {
     Kueue,
@@ -18,7 +18,7 @@ pub(super) enum Installation {
 }
 
 impl Installation {
-    /// Returns the other one.
+    /// Returns the other installation.
     pub(super) fn other(self) -> Self {
         match self {
             Self::Kueue => Self::Sluice,
@@ -32,9 +32,9 @@ pub(super) fn label<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object.pointer("/metadata/labels")?.get(name)?.as_str()
 }
 
-/// Returns which installation alone an object is part of. Kueue labels everything with `control-plane`, Sluice with its component. One
-/// that has both labels was applied by both, each as its own: the labels of the first stay unless the same field manager applies the
-/// second.
+/// Returns the installation that alone has applied an object. Kueue labels all its objects with `control-plane`, Sluice with a
+/// component. An object with both labels was applied by both installations, because the labels of the first one stay unless the
+/// second one uses the same field manager.
 pub(super) fn installation(object: &Value) -> Option<Installation> {
     let component = label(object, "app.kubernetes.io/component");
     let own = component.is_some_and(|component| ["controller", "webhooks"].contains(&component));
@@ -45,7 +45,8 @@ pub(super) fn installation(object: &Value) -> Option<Installation> {
     }
 }
 
-/// Returns objects of an installation that the other one does not need, and that would act, grant or refuse something.
+/// Returns the objects of an installation that the other one does not need, and that have effects: bindings, policies and
+/// Services.
 pub(super) fn acting(inventory: &Inventory, of: Installation) -> Vec<&Placed> {
     let acts = |placed: &&Placed| {
         let path = &placed.path;
@@ -63,8 +64,8 @@ pub(super) fn deletions(placed: &[&Placed]) -> Vec<Change> {
     placed.iter().map(|placed| Change::delete(&placed.path)).collect()
 }
 
-/// Returns the changes that remove webhook entries: of Sluice those that Kueue does not have, of Kueue those at paths that
-/// Sluice does not serve. Each change fails if the entries have changed since they were read.
+/// Returns the changes that remove webhook entries: of Sluice's, the entries that Kueue does not have; of Kueue's, the entries
+/// at paths that Sluice does not serve. Each change fails if the entries have changed since they were read.
 pub(super) fn stale_entries(inventory: &Inventory, of: Installation) -> Vec<Change> {
     let is_stale = |entry: &Value| {
         let name = entry.get("name").and_then(Value::as_str).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! The managers of a cluster: their Deployments and pods, and the Lease for which they compete.
 //!
-//! Invariant: one installation has replaced the other only when the other has no Deployment and no pod left, and a pod of the new one
-//! holds the Lease. Until then `awaited` names the first thing that is not so.
+//! Invariant: one installation has replaced the other only when the other has no Deployment and no pod left, and a pod of the
+//! new one holds the Lease. Until then `awaited` names the first missing condition.
 
 use serde_json::Value;
 
@@ -9,20 +9,20 @@ use super::leftovers::{Installation, label};
 
 /// Name of the Lease of both installations.
 pub(super) const LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
-/// Names of both installations begin with it, unless a release has another name.
+/// Prefix of the names of both installations, unless a release has another name.
 const PREFIX: &str = "kueue";
-/// What follows it in the name of the manager's Deployment.
+/// Suffix of the name of the manager's Deployment.
 const SUFFIX: &str = "-controller-manager";
 /// Values of the component's label on Sluice's pods.
 const OWN_COMPONENTS: [&str; 2] = ["controller", "webhooks"];
 
-/// What runs, or is to run, a manager.
+/// Objects that run managers.
 pub(super) struct Managers {
-    /// Where the switch takes place.
+    /// Namespace of the switch.
     pub(super) namespace: String,
-    /// Those with the label of an installation, in all namespaces.
+    /// Deployments with the label of an installation, in all namespaces.
     pub(super) deployments: Vec<Value>,
-    /// Those with the label of an installation, in the namespace.
+    /// Pods with the label of an installation, in the namespace of the switch.
     pub(super) pods: Vec<Value>,
     pub(super) lease: Option<Value>,
 }
@@ -45,12 +45,12 @@ impl Managers {
         self.deployments.iter().filter(|deployment| installation_of_deployment(deployment).is_some())
     }
 
-    /// Returns what the names of an installation begin with.
+    /// Returns the prefix of the names of an installation.
     pub(super) fn prefix(&self) -> &str {
         self.deployment().and_then(|deployment| name_of(deployment).strip_suffix(SUFFIX)).unwrap_or(PREFIX)
     }
 
-    /// Returns whose Deployment is in the namespace.
+    /// Returns the installation whose Deployment is in the namespace.
     pub(super) fn installation(&self) -> Option<Installation> {
         self.deployment().and_then(installation_of_deployment)
     }
@@ -79,8 +79,8 @@ impl Managers {
         })
     }
 
-    /// Returns the first thing that is still missing until `new` has replaced the other installation; `None` if it has. Managers that
-    /// do not elect a leader (`elects`) hold no Lease.
+    /// Returns the first condition that is missing until `new` has replaced the other installation; `None` if it has. Managers
+    /// that do not elect a leader (`elects`) hold no Lease.
     pub(super) fn awaited(&self, new: Installation, elects: bool) -> Option<String> {
         let old = new.other();
         if let Some(name) = self.names_of(old).first() {
@@ -127,8 +127,8 @@ fn has_ended(pod: &Value) -> bool {
     ["Succeeded", "Failed"].contains(&phase)
 }
 
-/// Returns whether an identity is that of the manager in a pod: its host name, and what tells it from earlier ones. The host name is
-/// the pod's, or that of the node whose network the pod uses.
+/// Returns whether an identity belongs to the manager in a pod. It is a host name and a suffix that is unique for each start.
+/// The host name is the pod's, or that of the node whose network the pod uses.
 fn is_held_by(identity: &str, pod: &Value) -> bool {
     let host = identity.rsplit_once('_').map_or(identity, |(host, _)| host);
     let on_node = pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true));
@@ -136,7 +136,7 @@ fn is_held_by(identity: &str, pod: &Value) -> bool {
     !host.is_empty() && (host == name_of(pod) || on_node && host == node)
 }
 
-/// Returns whose Deployment of a manager it is, by its selector; that of Kueue selects by `control-plane`.
+/// Returns the installation of a manager's Deployment by its selector. Kueue's selects by `control-plane`.
 pub(super) fn installation_of_deployment(deployment: &Value) -> Option<Installation> {
     let selector = deployment.pointer("/spec/selector/matchLabels")?;
     if selector.get("control-plane").is_some_and(|value| value == "controller-manager") {
@@ -146,7 +146,7 @@ pub(super) fn installation_of_deployment(deployment: &Value) -> Option<Installat
     component.filter(|component| OWN_COMPONENTS.contains(component)).map(|_| Installation::Sluice)
 }
 
-/// Returns whose pod of a manager it is; only Sluice's name their component.
+/// Returns the installation of a manager's pod. Only Sluice's pods have a component.
 fn installation_of_pod(pod: &Value) -> Option<Installation> {
     let component = label(pod, "app.kubernetes.io/component");
     if component.is_some_and(|component| OWN_COMPONENTS.contains(&component)) {
@@ -215,7 +215,7 @@ pub(super) mod tests {
         managers.deployments = vec![deployment(Installation::Kueue, "q", 1)];
         managers.deployments[0]["metadata"]["name"] = "batch-kueue-controller-manager".into();
         managers.deployments.push(deployment(Installation::Kueue, "other", 1));
-        // A part of Kueue that is no manager.
+        // A Deployment of Kueue that is no manager.
         managers
             .deployments
             .push(json!({"metadata": {"namespace": "third", "name": "kueue-kueueviz-backend"},

@@ -1,10 +1,9 @@
-//! `sluice migrate`: what a cluster that Kueue runs has, and the steps from Kueue to Sluice and back.
+//! `sluice migrate`: checks a cluster that Kueue runs, and takes the steps from Kueue to Sluice and back.
 //!
-//! Each step says from the cluster alone whether it is done, so that a run that was killed is repeated. Nothing is installed or
+//! Whether a step is done follows from the cluster alone, so that a killed run can be repeated. Nothing is installed or
 //! uninstalled: the command is printed for the owner of the installation, and the run waits for its effect.
 //!
-//! Exit codes: 0 done, or nothing stands in the way; 1 error; 2 invalid command line; 4 something stands in the way, or a step is not
-//! done yet.
+//! Exit codes: 0 done, or no obstacle; 1 error; 2 invalid command line; 4 an obstacle, or a step that is not done yet.
 //! Invariant: no step deletes a definition, or an object of a kind that a definition defines.
 
 #[cfg(test)]
@@ -37,9 +36,9 @@ use rights::Access;
 use steps::Direction;
 use walk::Walk;
 
-/// Something stands in the way, or a step is not done.
+/// There is an obstacle, or a step is not done.
 const EXIT_NOT_READY: u8 = 4;
-/// Timeout of one call; a list of all Workloads takes longest.
+/// Timeout of one call; a list of all Workloads takes the longest.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Arguments of `sluice migrate`.
@@ -104,7 +103,7 @@ pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
 async fn connect(args: &ClusterArgs) -> anyhow::Result<Caller> {
     let caller =
         caller_from_kubeconfig(args.kubeconfig.as_deref(), args.context.as_deref(), CALL_TIMEOUT).await;
-    // Its text has those of its causes.
+    // Its text includes its causes.
     let caller = caller.map_err(|error| anyhow!("{error}; --kubeconfig and --context name the cluster"))?;
     match caller.get("/version").await {
         Ok(_) => Ok(caller),
@@ -117,7 +116,7 @@ async fn connect(args: &ClusterArgs) -> anyhow::Result<Caller> {
     }
 }
 
-/// Fails if the user lacks a right, and says which and what grants it.
+/// Fails if the user lacks a right. The error names the rights and the commands that grant them.
 async fn require_rights(caller: &Caller, namespace: &str, access: Access) -> anyhow::Result<()> {
     let missing =
         rights::missing(caller, namespace, access).await.context("cannot read this user's rights")?;

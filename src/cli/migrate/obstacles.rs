@@ -1,4 +1,5 @@
-//! What stands in the way of a switch: what a step would lose, what runs beside it, and what the manager would refuse.
+//! Obstacles to a switch: fields that a step would lose, managers that run beside it, and settings that the manager would
+//! refuse.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +13,11 @@ use crate::cli::settings;
 /// Versions that the definitions of Sluice have, with `config/v1beta1`.
 const VERSIONS: [&str; 2] = ["v1beta1", STORED];
 
-/// Fields of pods, each with the minor version of Kubernetes that no longer has it: no job of such a cluster has one. Definitions of an
-/// older Kueue still do.
+/// Fields of pods, each with the minor version of Kubernetes that no longer has it: no job of such a cluster has such a field,
+/// but the definitions of an older Kueue do.
 const GONE_FROM_PODS: [(&str, u32); 1] = [("workloadRef", 36)];
 
-/// Returns what stands in the way.
+/// Returns the obstacles, one text for each.
 pub(super) fn obstacles(inventory: &Inventory) -> Vec<String> {
     let managers = &inventory.managers;
     let (namespace, elsewhere) = (&managers.namespace, managers.elsewhere());
@@ -48,7 +49,7 @@ pub(super) fn obstacles(inventory: &Inventory) -> Vec<String> {
             .and_then(|document| settings::checked("configuration", document));
         found.extend(checked.err().map(|error| format!("{error:#}")));
     }
-    // One text for each obstacle: a list that changes while its pages are read has an object twice.
+    // A list that changes while its pages are read may have an object twice, and so give the same text twice.
     let mut told = BTreeSet::new();
     found.retain(|text| told.insert(text.clone()));
     found
@@ -72,7 +73,7 @@ fn of_kind(inventory: &Inventory, kind: &DefinedKind, definition: &Value) -> Vec
     let lacking = schema::lacking(own, theirs);
     match &kind.objects {
         Ok(objects) => found.extend(losses(name, own, &lacking, objects)),
-        // Without a manager nothing converts what is stored in another version; the next step is to start one.
+        // Without a manager nothing converts objects that are stored in another version. Starting one is the next step.
         Err(error) if inventory.managers.installation().is_some() => {
             found.push(format!("{name} cannot be read: {error}"));
         }
@@ -90,14 +91,14 @@ fn of_kind(inventory: &Inventory, kind: &DefinedKind, definition: &Value) -> Vec
     found
 }
 
-/// Returns whether a field is one of pods that this minor version of Kubernetes no longer has.
+/// Returns whether a path is a field of pods that this minor version of Kubernetes no longer has.
 fn is_gone(path: &[String], minor: Option<u32>) -> bool {
     let [.., template, spec, field] = path else { return false };
     let gone = GONE_FROM_PODS.iter().find(|(name, _)| name == field);
     template == "template" && spec == "spec" && gone.is_some_and(|(_, since)| minor >= Some(*since))
 }
 
-/// Returns what Sluice's definitions would drop or refuse: one object for each field.
+/// Returns the losses and refusals by Sluice's definitions, with one object for each field.
 fn losses(kind: &str, own: &Value, lacking: &[Vec<String>], objects: &[Value]) -> Vec<String> {
     let of = |object: &Value| {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -203,7 +204,7 @@ mod tests {
         expect(&inventory, &["cannot be read: 429"]);
     }
 
-    /// Kueue 0.17 defines a field of pods of Kubernetes 1.35, which 1.36 has no more.
+    /// Kueue 0.17 defines a field of pods of Kubernetes 1.35, which 1.36 no longer has.
     #[test]
     fn field_that_no_pod_has_any_more_is_not_lost() {
         let mut inventory = Inventory::with_definitions();

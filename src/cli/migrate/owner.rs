@@ -1,4 +1,4 @@
-//! Who owns an installation, and the commands with which that owner changes it.
+//! The owner of an installation, and the commands with which the owner changes it.
 
 use serde_json::Value;
 
@@ -7,28 +7,28 @@ use super::leftovers::Installation;
 use crate::cli::settings;
 use crate::frameworks::frameworks;
 
-/// Who wrote the objects of an installation.
+/// The tool that applies the objects of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Applied from manifests.
+    /// `kubectl apply` of manifests.
     Kubectl,
-    /// A release.
+    /// A release of a Helm chart.
     Helm {
-        /// Its name.
+        /// Name of the release.
         release: String,
-        /// Its namespace.
+        /// Namespace of the release.
         namespace: String,
     },
     /// A GitOps controller.
     GitOps {
         /// Name of the controller.
         controller: &'static str,
-        /// The application or kustomization that has the objects.
+        /// The application or kustomization of the objects, as its mark names it.
         source: String,
     },
 }
 
-/// Where GitOps controllers say that an object is theirs, as pointers in the metadata.
+/// Marks of GitOps controllers on their objects, as pointers in the metadata.
 const GITOPS_MARKS: [(&str, &str); 4] = [
     ("/annotations/argocd.argoproj.io~1tracking-id", "Argo CD"),
     ("/labels/argocd.argoproj.io~1instance", "Argo CD"),
@@ -37,7 +37,7 @@ const GITOPS_MARKS: [(&str, &str); 4] = [
 ];
 
 impl Owner {
-    /// Reads the owner from the manager's Deployment, or from a definition where there is none.
+    /// Reads the owner from the manager's Deployment, or from a definition if there is no Deployment.
     pub(super) fn of(object: &Value) -> Self {
         let text = |pointer: &str| object.pointer(&format!("/metadata{pointer}")).and_then(Value::as_str);
         let controller = GITOPS_MARKS.iter().find_map(|(mark, controller)| Some((*controller, text(mark)?)));
@@ -64,8 +64,8 @@ impl Owner {
         }
     }
 
-    /// Returns the commands that have one manager replaced by the other. The selector of a Deployment cannot change, so that the old one
-    /// is deleted; lines that begin with `#` are for the reader.
+    /// Returns the commands that replace one manager by the other. The old Deployment is deleted, because its selector cannot
+    /// change. Lines that begin with `#` are notes for the reader.
     pub(super) fn replacement(&self, situation: &Situation<'_>) -> Vec<String> {
         let mut lines = Vec::new();
         if !situation.is_applied {
@@ -160,7 +160,8 @@ impl Owner {
         }
     }
 
-    /// Returns the annotation with which the owner keeps an object that its source no longer has; `None` if it deletes none.
+    /// Returns the annotation that makes the owner keep an object that its source no longer has; `None` if the owner deletes no
+    /// objects.
     pub(super) fn keeping_mark(&self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::GitOps { controller: "Argo CD", .. } => {
@@ -172,12 +173,12 @@ impl Owner {
     }
 }
 
-/// What the commands of a replacement depend on.
+/// Facts on which the commands of a replacement depend.
 pub(super) struct Situation<'a> {
     pub(super) new: Installation,
     /// Namespace of both managers.
     pub(super) namespace: &'a str,
-    /// What the names of both installations begin with.
+    /// Prefix of the names of both installations.
     pub(super) prefix: &'a str,
     /// Deployments of the old manager.
     pub(super) old: Vec<&'a str>,
@@ -185,12 +186,12 @@ pub(super) struct Situation<'a> {
     pub(super) is_applied: bool,
     /// Components of `config/frameworks` that the configuration needs.
     pub(super) components: Vec<String>,
-    /// APIServices with an authority, which Kueue's manifests, that ask for no verification, cannot be applied over.
+    /// APIServices with an authority. Kueue's manifests disable verification, and cannot be applied over them.
     pub(super) verified: Vec<&'a str>,
 }
 
 impl<'a> Situation<'a> {
-    /// Reads it from a cluster.
+    /// Derives the facts from an inventory.
     pub(super) fn of(inventory: &'a Inventory, new: Installation) -> Self {
         let managers = &inventory.managers;
         let has_authority = |placed: &&Placed| placed.object.pointer("/spec/caBundle").is_some();
@@ -212,7 +213,8 @@ impl<'a> Situation<'a> {
     }
 }
 
-/// Returns the components of `config/frameworks` for the kinds of jobs that a configuration lists and the shipped one does not.
+/// Returns the components of `config/frameworks` for the kinds of jobs that the cluster's configuration lists and the shipped
+/// one does not.
 pub(super) fn components(inventory: &Inventory) -> Vec<String> {
     let text = inventory.configuration.as_deref().unwrap_or_default();
     let document = settings::document_of(text, "configuration", None).unwrap_or_default();
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(of(json!({"name": "a"})), Owner::Kubectl);
         let helm = json!({"annotations": {"meta.helm.sh/release-name": "kueue", "meta.helm.sh/release-namespace": "q"}});
         assert_eq!(of(helm.clone()), Owner::Helm { release: "kueue".to_owned(), namespace: "q".to_owned() });
-        // Argo CD and Flux render charts: the objects have Helm's marks as well.
+        // Argo CD and Flux render charts, so their objects have Helm's marks as well.
         let mut argo = helm;
         argo["annotations"]["argocd.argoproj.io/tracking-id"] = "batch:apps/Deployment:q/kueue".into();
         assert_eq!(of(argo).keeping_mark().map(|(name, _)| name), Some("argocd.argoproj.io/sync-options"));
@@ -287,7 +289,7 @@ mod tests {
         inventory.managers.deployments = vec![deployment(Installation::Sluice, "kueue-system", 1)];
         let lines = Owner::Kubectl.replacement(&Situation::of(&inventory, Installation::Kueue));
         assert_eq!(lines[1], "kubectl delete apiservice --ignore-not-found v1beta2.visibility");
-        // Nothing is left to be run.
+        // No command is left.
         assert!(Owner::Kubectl.replacement(&Situation::of(&inventory, Installation::Sluice)).is_empty());
     }
 }

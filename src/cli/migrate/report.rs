@@ -10,9 +10,9 @@ use super::leftovers::{self, Installation};
 use super::schema;
 use crate::cli::settings;
 
-/// What is said of a configuration that the manager refuses; why is an obstacle.
+/// Text for a configuration that the manager refuses. The reason is among the obstacles.
 const REFUSED: &str = "it is refused, as said below";
-/// Where a Workload has copies of pod templates.
+/// Path of pod templates in Workloads.
 const TEMPLATE: &str = "spec.podSets.[].template";
 
 /// Returns the report.
@@ -123,7 +123,7 @@ fn unknown_fields(inventory: &Inventory) -> Vec<String> {
 
 fn defaults(inventory: &Inventory) -> Vec<String> {
     let lines = |(name, own, theirs): (&str, &Value, &Value)| {
-        // Pod templates in Workloads are copies that the manager makes: no source has them.
+        // Pod templates in Workloads are copies that the manager makes, so no user has to change them.
         let (copied, own): (Vec<String>, Vec<String>) =
             schema::changed_defaults(own, theirs).into_iter().partition(|line| line.starts_with(TEMPLATE));
         let copied = (!copied.is_empty())

@@ -1,4 +1,5 @@
-//! The rights that a switch needs, asked of the API server before the first step: a run must not stop in the middle for want of one.
+//! The rights that a switch needs. They are reviewed before the first step, so that a run does not stop in the middle because
+//! one is missing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,19 +9,19 @@ use serde_json::{Value, json};
 use crate::api::crd;
 use crate::kube::client::Caller;
 
-/// Whether a run only reads.
+/// Access that a run needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
     Change,
 }
 
-/// What the user must be allowed to do: on one resource, in the manager's namespace or in all.
+/// Verbs on one resource, in the manager's namespace or in all, that the user must have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Right {
     verb: &'static str,
     group: &'static str,
-    /// With its subresource, as `x/status`.
+    /// Plural name, with the subresource if any: `x/status`.
     resource: String,
     in_namespace: bool,
 }
@@ -31,7 +32,7 @@ impl fmt::Display for Right {
     }
 }
 
-/// Verbs, group, resource, whether in the namespace.
+/// Verbs, group, resource, and whether in the manager's namespace alone.
 type Row = (&'static [&'static str], &'static str, &'static str, bool);
 
 const READ: [Row; 17] = [
@@ -128,7 +129,7 @@ pub(super) async fn missing(caller: &Caller, namespace: &str, access: Access) ->
     Ok(missing)
 }
 
-/// Returns the name of the user, if the API server tells it.
+/// Returns the name of the user; a placeholder if the API server does not answer the review.
 pub(super) async fn user(caller: &Caller) -> String {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let answer = caller.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await;
@@ -138,7 +139,7 @@ pub(super) async fn user(caller: &Caller) -> String {
     name.unwrap_or_else(|| "USER".to_owned())
 }
 
-/// Returns what is missing, and the commands that grant it to a user.
+/// Returns the missing rights, and the commands that grant them to a user.
 pub(super) fn report(missing: &[Right], user: &str) -> Vec<String> {
     let mut lines: Vec<String> = missing.iter().map(|right| format!("{user} may not {right}")).collect();
     let mut by_verb: BTreeMap<&str, Vec<String>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The definitions of a cluster beside those of this build: fields that one of them lacks, and defaults that differ.
+//! Comparison of the definitions of a cluster and of this build: missing fields, and different defaults.
 //!
 //! A path has the names of properties, `[]` for the elements of a list and `{}` for the values of a map.
 
@@ -20,7 +20,7 @@ pub(super) fn lacking(own: &Value, other: &Value) -> Vec<Vec<String>> {
     let (own, other) = (fields(own), fields(other));
     let mut paths: Vec<Vec<String>> = Vec::new();
     for path in other.keys().filter(|path| !own.contains_key(*path)) {
-        // Below a field that is lacking all others are.
+        // All fields below a missing field are missing too.
         if !paths.iter().any(|above| path.starts_with(above)) {
             paths.push(path.clone());
         }
@@ -50,7 +50,7 @@ pub(super) fn has(object: &Value, path: &[String]) -> bool {
     }
 }
 
-/// Returns the path and text of the first value of an object that an enumeration of a schema does not have.
+/// Returns path and text of the first value of an object that the schema's enumeration of the field lacks.
 pub(super) fn outside(schema: &Value, object: &Value) -> Option<(String, String)> {
     let named = |name: &str, found: (String, String)| {
         let path = if found.0.is_empty() { name.to_owned() } else { format!("{name}.{}", found.0) };

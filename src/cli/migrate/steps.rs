@@ -1,5 +1,4 @@
-//! The steps of both directions. Each says from the cluster whether it is done, what changes it needs, or which command its user must
-//! run.
+//! The steps of both directions. The state of a step follows from the cluster: done, due changes, or a command for the user.
 
 use serde_json::{Value, json};
 
@@ -10,7 +9,7 @@ use super::owner::Situation;
 use crate::cli::settings;
 use crate::kube::client::Content;
 
-/// The version in which objects are to be stored.
+/// Required storage version of all objects.
 pub(super) const STORED: &str = "v1beta2";
 
 /// Direction of a change.
@@ -22,7 +21,7 @@ pub(super) enum Direction {
 
 /// One write on the API server.
 pub(super) struct Change {
-    /// What is printed.
+    /// Text about the change.
     pub(super) what: String,
     pub(super) verb: http::Method,
     pub(super) path: String,
@@ -51,7 +50,7 @@ impl Change {
 /// State of a step.
 pub(super) enum State {
     Done,
-    /// It would lose something.
+    /// Refused, with the reasons: it would lose something.
     Refused(Vec<String>),
     /// These writes are due.
     Changes(Vec<Change>),
@@ -112,7 +111,8 @@ pub(super) fn of(direction: Direction) -> Vec<Step> {
     preparation.into_iter().chain(rest).collect()
 }
 
-/// An owner that deletes what its source no longer has would delete the definitions between the two installations.
+/// Keeps the definitions. An owner that deletes objects that its source no longer has would delete them between the two
+/// installations.
 fn keep_definitions(inventory: &Inventory) -> State {
     let mut changes = Vec::new();
     for (kind, definition) in
@@ -131,7 +131,7 @@ fn keep_definitions(inventory: &Inventory) -> State {
     State::due(changes)
 }
 
-/// Returns whether the manager elects a leader; one whose configuration cannot be read does.
+/// Returns whether the manager elects a leader; true if its configuration cannot be read.
 fn elects_leader(inventory: &Inventory) -> bool {
     let text = inventory.configuration.as_deref().unwrap_or_default();
     let document = settings::document_of(text, "configuration", None).unwrap_or_default();
@@ -155,13 +155,13 @@ fn left(inventory: &Inventory, of: Installation) -> State {
     State::due(leftovers::deletions(&leftovers::acting(inventory, of)))
 }
 
-/// Writes each object of a kind that may be stored in another version, and then says that none is. The server stores an object
-/// again even if a write changes nothing.
+/// Writes each object of a kind that may be stored in another version, then removes that version from `storedVersions`. The
+/// server stores an object again even if a write changes nothing.
 fn stored_in_one_version(inventory: &Inventory) -> State {
     let mut changes = Vec::new();
     for kind in &inventory.kinds {
         let versions = kind.stored_versions();
-        // A Kueue that stores another version goes on to do so.
+        // A Kueue that stores another version would keep storing it.
         if versions.is_empty() || versions == [STORED] || kind.storage_version() != Some(STORED) {
             continue;
         }
@@ -220,7 +220,7 @@ mod tests {
         );
         inventory.kinds[workloads].objects = Err("429".to_owned());
         assert!(matches!(stored_in_one_version(&inventory), State::Refused(_)));
-        // One that an old Kueue stores.
+        // A version that an old Kueue stores.
         let versions =
             inventory.kinds[workloads].definition.as_mut().unwrap()["spec"]["versions"].as_array_mut();
         versions.unwrap()[0]["storage"] = false.into();

@@ -17,7 +17,7 @@ use serde_json::json;
 const BOTH: [(Direction, Installation); 2] =
     [(Direction::ToSluice, Installation::Sluice), (Direction::ToKueue, Installation::Kueue)];
 
-/// One run; a user does what is printed, if `helps`. Returns its result and its text.
+/// Does one run, with a user that runs the printed commands if `helps`. Returns the result and the printed text.
 async fn run(
     cluster: &FakeCluster,
     direction: Direction,
@@ -65,7 +65,7 @@ async fn run_killed_at_any_write_is_repeated_to_the_same_end() {
                 assert_eq!(cluster.content(), expected, "{direction:?}, {death:?}: {made}");
             }
         }
-        // Runs of which each dies one write later than the one before. (Which objects of a kind are stored again is not recorded.)
+        // Each run dies one write later than the one before. (Which objects of a kind are stored again is not recorded.)
         let cluster = start();
         let mut runs = 0;
         loop {
@@ -82,8 +82,8 @@ async fn run_killed_at_any_write_is_repeated_to_the_same_end() {
     }
 }
 
-/// A run in which the API server does not answer for a while, from any call on, whether it stored the write or not, goes on by itself and
-/// ends where an undisturbed run does.
+/// A run during an outage of the API server, from any call on, whether or not it stored the write, continues by itself and ends
+/// where an undisturbed run does.
 #[tokio::test(start_paused = true)]
 async fn outage_at_any_call_is_waited_for() {
     for (direction, new) in BOTH {
@@ -104,7 +104,7 @@ async fn outage_at_any_call_is_waited_for() {
     }
 }
 
-/// An API server that stays away ends the run, with the step and the call.
+/// An outage that does not end makes the run fail; the error names the step and the call.
 #[tokio::test(start_paused = true)]
 async fn outage_that_does_not_end_is_told() {
     let cluster = FakeCluster::run_by(Installation::Kueue);
@@ -119,8 +119,8 @@ async fn outage_that_does_not_end_is_told() {
     completed(&cluster, Direction::ToSluice, Installation::Sluice).await;
 }
 
-/// An API server that has just started answers 404 for a kind that it does not serve yet. Its objects are unread, and not none, so that
-/// nothing says that all of them are stored again.
+/// An API server that has just started answers 404 for a kind that it does not serve yet. Its objects count as unread, not as
+/// absent, so that the step does not take them all for stored again.
 #[tokio::test(start_paused = true)]
 async fn kind_that_is_not_served_yet_is_not_empty() {
     let cluster = FakeCluster::run_by(Installation::Kueue);
@@ -135,7 +135,7 @@ async fn kind_that_is_not_served_yet_is_not_empty() {
     }
 }
 
-/// What a run does it has asked for before.
+/// A run makes only calls whose rights were reviewed before.
 #[tokio::test(start_paused = true)]
 async fn calls_take_no_other_rights() {
     let needed: BTreeSet<String> =
@@ -160,14 +160,14 @@ async fn finished_switch_has_no_write_left_and_touches_nothing_of_others() {
         for path in ["clusterrolebindings/shared", "clusterrolebindings/own", "clusterroles/kueue-old-role"] {
             assert!(cluster.get(&format!("/apis/rbac.authorization.k8s.io/v1/{path}")).is_some(), "{path}");
         }
-        // And back again.
+        // Then the way back.
         let (back, old) = if direction == Direction::ToSluice { BOTH[1] } else { BOTH[0] };
         completed(&cluster, back, old).await;
         assert!(cluster.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads/a").is_some());
     }
 }
 
-/// While the other manager runs nothing is written but the owner's marks, and the run says what it waits for.
+/// While the other manager runs, only the owner's marks are written, and the run prints what it waits for.
 #[tokio::test(start_paused = true)]
 async fn running_manager_is_waited_for() {
     for (direction, new) in BOTH {
@@ -184,7 +184,7 @@ async fn running_manager_is_waited_for() {
                 .all(|write| write.starts_with("PATCH") && write.contains("/customresourcedefinitions/")),
             "{writes:?}"
         );
-        // The next thing that is missing is told when it changes.
+        // The next missing condition is printed when it changes.
         cluster.act(new);
         let (outcome, _) = run(&cluster, direction, new, false).await;
         let error = format!("{:#}", outcome.unwrap_err());
@@ -211,11 +211,11 @@ async fn each_missing_right_stops_a_run_before_its_first_write() {
     assert!(cluster.begin_run(None).is_empty());
 }
 
-/// What a user left half done is either done to the end or refused, and nothing is lost.
+/// A switch that a user did by hand in part is completed or refused, and nothing is lost.
 #[tokio::test(start_paused = true)]
 async fn half_a_switch_by_hand_is_finished_or_refused() {
     let read = async |cluster: &FakeCluster| Inventory::read(&cluster.caller(), NAMESPACE).await.unwrap();
-    // The Deployment was deleted, everything else is left: nothing can be read, and nothing is in the way.
+    // The Deployment was deleted, everything else is left: objects cannot be read, and there is no obstacle.
     let cluster = FakeCluster::run_by(Installation::Kueue);
     cluster.act(Installation::Sluice);
     let inventory = read(&cluster).await;
@@ -231,7 +231,7 @@ async fn half_a_switch_by_hand_is_finished_or_refused() {
     let (outcome, text) = run(&cluster, Direction::ToSluice, Installation::Sluice, true).await;
     assert!(outcome.is_err() && text.contains("cohorts.kueue.x-k8s.io does not exist"), "{text}");
     assert!(cluster.begin_run(None).is_empty());
-    // It was applied again; its store is empty at first.
+    // The definition was applied again; it has no objects at first.
     cluster.put(path, definition);
     completed(&cluster, Direction::ToSluice, Installation::Sluice).await;
     // A newer Kueue: an object uses a field that would be lost.
@@ -266,7 +266,8 @@ async fn preview_writes_nothing_and_says_what_depends_on_the_command() {
     );
 }
 
-/// No file, another context, and a server that does not answer: each is told with what says which cluster it is.
+/// No file, another context, and a server that does not answer: each error names the flags and settings that select the
+/// cluster.
 #[tokio::test]
 async fn a_wrong_cluster_is_named() {
     // The first client of a process needs it; another test may have installed it.

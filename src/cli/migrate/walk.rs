@@ -1,7 +1,8 @@
 //! The walk over the steps of one direction.
 //!
-//! Invariants: each write is one that its step found due in the cluster just before, so that a run that was killed between any two of
-//! them is repeated and ends in the same state. While the API server does not answer nothing is decided: the cluster is read again first.
+//! Invariants: a write is made only if its step found it due in the cluster just before, so that a run that was killed between
+//! any two writes can be repeated and ends in the same state. While the API server does not answer nothing is decided: the
+//! cluster is read again first.
 
 use std::time::Duration;
 
@@ -12,26 +13,27 @@ use super::inventory::{self, Inventory};
 use super::steps::{self, Change, Direction, State, Step};
 use crate::kube::client::{CallError, Caller};
 
-/// Between two looks at the cluster while a command of the user takes effect.
+/// Interval between two reads of the cluster while a command of the user takes effect.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// How long an API server that has just started may take to read all kinds, while a manager that converts them is available.
 const SETTLING: Duration = Duration::from_secs(30);
-/// A step that is done so often and is not done has another writer against it.
+/// Number of attempts after which a step that is still due must have another writer against it.
 const MAX_ATTEMPTS: usize = 5;
 
-/// One run.
+/// One run over the steps.
 pub(super) struct Walk<'a> {
     pub(super) caller: &'a Caller,
     /// Namespace of the manager.
     pub(super) namespace: &'a str,
-    /// How long it waits for the effect of a command, and for an API server that does not answer.
+    /// Longest wait for the effect of a command, and for an API server that does not answer.
     pub(super) timeout: Duration,
-    /// Takes the text for the user.
+    /// Prints text for the user.
     pub(super) print: &'a dyn Fn(&str) -> anyhow::Result<()>,
 }
 
 impl Walk<'_> {
-    /// Reads the cluster. Waits for an API server that does not answer, and for one that cannot read all kinds yet.
+    /// Reads the cluster. Waits for an API server that does not answer, or that cannot read all kinds yet. `noted` is set once
+    /// the wait is printed.
     async fn read(&self, deadline: Instant, told: &mut bool) -> anyhow::Result<Inventory> {
         let settled = Instant::now() + SETTLING;
         loop {
@@ -48,7 +50,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Says once, `told`, why nothing goes on.
+    /// Prints once, unless `noted` is set, why the run waits.
     fn tell_outage(&self, told: &mut bool, why: &str) -> anyhow::Result<()> {
         if std::mem::replace(told, true) {
             return Ok(());
@@ -56,7 +58,8 @@ impl Walk<'_> {
         (self.print)(&format!("  waiting for the API server: {why}\n"))
     }
 
-    /// Prints the steps that are due; returns whether none is. What follows a step that waits for the user depends on its effect.
+    /// Prints the due steps; returns whether there is none. The titles of steps after one that waits for the user say that they
+    /// depend on its effect.
     pub(super) async fn preview(&self, direction: Direction) -> anyhow::Result<bool> {
         let inventory = self.read(Instant::now() + SETTLING, &mut false).await?;
         let steps = steps::of(direction);
@@ -84,7 +87,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Does one step, or waits until a user has.
+    /// Does one step, or waits until the user has done it.
     async fn take_step(&self, title: &str, step: &Step) -> anyhow::Result<()> {
         let deadline = Instant::now() + self.timeout;
         let (mut attempts, mut shown, mut told, mut interrupted) = (0, None, false, false);
@@ -149,7 +152,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Makes one change. What is gone already needs none.
+    /// Makes one change. An object that does not exist needs no deletion.
     async fn make(&self, change: &Change) -> anyhow::Result<()> {
         match self.caller.call(change.verb.clone(), &change.path, change.content, change.body.as_ref()).await
         {

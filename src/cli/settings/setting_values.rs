@@ -4,7 +4,7 @@ use super::setting_coverage::parts;
 use crate::api::config;
 use crate::frameworks::known_frameworks;
 
-/// Values of all types, of which each setting takes some.
+/// Values of all types; each setting accepts some of them.
 const VALUES: [&str; 17] = [
     "null",
     "''",
@@ -33,7 +33,7 @@ fn paths() -> Vec<String> {
     table.lines().filter_map(path).collect()
 }
 
-/// Returns the field of a setting and its place as lines of a file, beside what an object there cannot be without.
+/// Returns the field of a setting in its object as lines of a file, with the required fields of that object.
 fn lines(path: &str, value: &str) -> (String, String) {
     let mut names = path.rsplit('.');
     let field = names.next().unwrap();
@@ -64,7 +64,7 @@ fn file(lines: &str) -> String {
     format!("{}{lines}\n", head.concat())
 }
 
-/// A file is refused by the path of the field that is wrong; one that is taken, every part of the manager takes.
+/// A refused file names the path of the wrong field. An accepted file is accepted by every part of the manager.
 #[test]
 fn each_value_of_each_setting_is_taken_or_refused_by_path() {
     let (known, huge) = (known_frameworks(), "a".repeat(100_000));
@@ -74,7 +74,7 @@ fn each_value_of_each_setting_is_taken_or_refused_by_path() {
         let indexed = path.replace("[]", "[0]");
         for value in VALUES.into_iter().chain([huge.as_str()]) {
             let (field, lines) = lines(&path, value);
-            // Numbers that are none are refused with the line in which they stand, and orders of durations by either name.
+            // Malformed numbers are refused with their line, and a wrong order of durations by either name.
             let names = |reason: &String| {
                 reason.starts_with(&indexed)
                     || (reason.starts_with("not YAML: ") && reason.contains(&field))
@@ -91,7 +91,7 @@ fn each_value_of_each_setting_is_taken_or_refused_by_path() {
     }
 }
 
-/// Of two values of one key neither is meant more than the other.
+/// A key that is given twice is refused, because neither value has precedence.
 #[test]
 fn a_key_given_twice_is_refused_by_name() {
     for path in paths() {

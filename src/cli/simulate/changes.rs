@@ -1,4 +1,4 @@
-//! What `sluice simulate` changes after the cluster has reached a stable state: files, and single fields.
+//! Changes that `sluice simulate` makes after the cluster has reached a stable state: files, and single fields.
 
 use std::path::PathBuf;
 
@@ -65,7 +65,7 @@ impl ChangeArgs {
     /// Returns the changes of single fields.
     ///
     /// # Errors
-    /// A value of `--set` is malformed, which the parser of single values cannot see.
+    /// A value of `--set` is malformed, which the parser of one flag cannot detect.
     pub(super) fn edits(&self) -> Result<Vec<Edit>, String> {
         let pairs = self.set.as_chunks::<2>().0;
         let set = pairs.iter().map(|[assignment, object]| {

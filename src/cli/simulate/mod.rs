@@ -140,7 +140,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.paths.is_empty() && !args.from_cluster {
         bail!("nothing to simulate: pass files, directories, - for standard input, or --from-cluster");
     }
-    // The parser sees the values of a flag one by one, so that it cannot refuse a pair.
+    // The parser checks the values of a flag one by one, so it cannot refuse a pair.
     let refuse =
         |fault| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{fault}\n")).exit();
     let edits = args.changes.edits().unwrap_or_else(refuse);
@@ -211,7 +211,7 @@ fn simulate(args: &SimulateArgs, edits: Vec<Edit>) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// What a simulation starts with.
+/// Inputs of a simulation.
 #[derive(Clone)]
 struct Start {
     options: SimulationOptions,

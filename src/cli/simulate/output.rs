@@ -13,12 +13,12 @@ pub(super) fn print(report: &Report, args: &SimulateArgs) -> anyhow::Result<()> 
     write(report, args.output, || report.tables(history(args)))
 }
 
-/// Prints a report of the workloads that are watched.
+/// Prints a report of the watched workloads.
 pub(super) fn print_watched(report: &Report, args: &SimulateArgs) -> anyhow::Result<()> {
     write(report, args.output, || report.lines_of_workloads(history(args)))
 }
 
-/// Prints what differs between two runs.
+/// Prints the differences between two runs.
 pub(super) fn print_comparison(comparison: &Comparison, args: &SimulateArgs) -> anyhow::Result<()> {
     write(comparison, args.output, || comparison.table())
 }
