@@ -33,7 +33,7 @@ use crate::visibility::views::Verdict;
 /// How long a copy of the history is used.
 const COPY_TTL: Duration = Duration::from_secs(1);
 /// Interval between two checks whether a report to the leader is due.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// State that all answers from the history of this process share.
 pub(super) struct HistoryShared {
@@ -110,7 +110,7 @@ pub(super) enum RecordSource {
 
 impl HistoryAnswers {
     /// Stores the report of another replica.
-    pub(super) fn hear(&self, report: RingReport) {
+    pub(super) fn store_report(&self, report: RingReport) {
         self.starts(|starts, now| starts.hear(report, now));
     }
 
@@ -219,7 +219,7 @@ impl HistoryAnswers {
             return true;
         }
         let since = self.holder.get().map(|(_, since)| since);
-        let known = LOOK_INTERVAL.saturating_mul(3);
+        let known = CHECK_INTERVAL.saturating_mul(3);
         since.is_some_and(|since| Duration::try_from(now.duration_since(since)).is_ok_and(|led| led > known))
     }
 
@@ -284,21 +284,22 @@ impl HistoryAnswers {
 
     /// Reports to the leader since when this replica records: at each interval, and at once after a change of the leader. Never
     /// returns.
-    pub(super) async fn tell(self, address: String) {
+    pub(super) async fn report_start(self, address: String) {
         let Some(call) = self.call.clone() else { return std::future::pending().await };
-        let mut told: Option<(Option<String>, Instant)> = None;
+        let mut reported: Option<(Option<String>, Instant)> = None;
         loop {
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
             let snapshot = self.published.load_full();
             let Some(from) = snapshot.history.from.filter(|_| !snapshot.leading) else { continue };
             let leader = self.holder.address();
-            let is_due = told.as_ref().is_none_or(|(to, at)| *to != leader || at.elapsed() >= TELL_INTERVAL);
+            let is_due =
+                reported.as_ref().is_none_or(|(to, at)| *to != leader || at.elapsed() >= TELL_INTERVAL);
             if !is_due || leader.is_none() {
                 continue;
             }
             let report = RingReport { replica: self.replica.clone(), address: address.clone(), from };
             if call.ask(None, Question::Ring(report)).await.is_some() {
-                told = Some((leader, Instant::now()));
+                reported = Some((leader, Instant::now()));
             }
         }
     }

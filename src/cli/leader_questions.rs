@@ -67,7 +67,7 @@ impl AnswerQuestions for LocalAnswers {
                 Question::Manager => return Some(own.manager().await),
                 Question::History(question) => return Some(own.history.answer(&question).await),
                 Question::Ring(report) => {
-                    own.history.hear(report);
+                    own.history.store_report(report);
                     return Some(LeaderAnswer::Noted);
                 }
             };

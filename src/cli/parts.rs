@@ -198,7 +198,7 @@ impl Starter<'_> {
     fn start_history_reports(&mut self) {
         let (settings, shared) = (self.settings, self.shared);
         if let Some(address) = settings.leader_address().filter(|_| settings.args.component.reconciles()) {
-            self.start_acting("history", visibility::history(settings, shared).tell(address));
+            self.start_acting("history", visibility::history(settings, shared).report_start(address));
         }
     }
 

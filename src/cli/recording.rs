@@ -59,7 +59,7 @@ pub(super) async fn open(
     clock: Arc<ServerClock>,
     beat: impl Fn(),
 ) -> anyhow::Result<(Arc<Recording>, Left)> {
-    let mut told = String::new();
+    let mut logged = String::new();
     loop {
         // Opening a large file may take long, so a thread of its own does it while heartbeats continue.
         let file = path.to_owned();
@@ -79,9 +79,9 @@ pub(super) async fn open(
             Err(error @ OpenError::Later { .. }) => return Err(error.into()),
             Err(error) => {
                 let text = error.to_string();
-                if text != told {
+                if text != logged {
                     tracing::warn!(error = text, "the record cannot be opened, trying again");
-                    told = text;
+                    logged = text;
                 }
             }
         }

@@ -38,7 +38,7 @@ fn each_setting_is_printed_with_its_origin() {
 /// A setting without effect because of a switch of v1beta1 is shown as in the file; a value that stands for the default has the
 /// default as its origin.
 #[test]
-fn what_is_not_in_force_is_not_shown_as_such() {
+fn settings_without_effect_are_not_shown_as_in_force() {
     let of = |version: &str, body: &str| {
         let text = format!("apiVersion: config.kueue.x-k8s.io/{version}\nkind: Configuration\n{body}\n");
         let (document, loaded) = check(&text, None).unwrap().unwrap();
@@ -98,7 +98,7 @@ fn unknown_gates_are_refused() {
 }
 
 #[test]
-fn what_is_no_configuration_is_refused_by_name() {
+fn invalid_files_are_refused_by_name() {
     for (text, reason) in [
         ("", "error: the file has no content"),
         ("# a comment", "error: the file has no content"),

@@ -72,7 +72,7 @@ async fn ask(replica: &HistoryAnswers, question: &HistoryQuestion) -> (bool, boo
 }
 
 #[tokio::test]
-async fn a_record_answers_what_no_history_reaches_back_to() {
+async fn record_answers_periods_before_all_histories() {
     for (hours, own, asked) in [(100, false, true), (24, false, false), (1, false, false), (100, true, false)]
     {
         let record = others(true);
@@ -183,17 +183,17 @@ async fn the_leader_asks_the_replica_that_began_first() {
             (false, true),
             "it does not know the others yet"
         );
-        leader.hear(report("m-1", 1));
+        leader.store_report(report("m-1", 1));
         assert_eq!(ask(&leader, &question(24, false)).await, (false, true));
-        leader.hear(report("m-2", 9));
-        leader.hear(report("m-3", 5));
+        leader.store_report(report("m-2", 9));
+        leader.store_report(report("m-3", 5));
         assert_eq!(ask(&leader, &question(24, false)).await, expected);
         assert_eq!(*all.asked.lock().unwrap(), [(Some("m-2:8082".to_owned()), true)]);
     }
 }
 
 #[tokio::test]
-async fn the_first_leader_of_all_knows_that_no_other_began_before_it() {
+async fn first_leader_knows_that_no_other_history_is_older() {
     let lease = |transitions: u32| serde_json::json!({"spec": {"holderIdentity": "m-0", "leaseTransitions": transitions}});
     for (transitions, is_partial) in [(0, false), (1, true)] {
         let leader = replica(2, true, Some(others(true)));

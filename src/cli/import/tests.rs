@@ -54,7 +54,7 @@ async fn import(existing: Option<Value>, labels: &[(&str, &str)]) -> (anyhow::Re
 }
 
 #[tokio::test]
-async fn interrupted_import_goes_on_where_it_ended() {
+async fn interrupted_import_continues() {
     let pod = "PATCH /api/v1/namespaces/ns/pods/p 200";
     let create = |code: u16| format!("POST /apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads {code}");
     let admit = "PATCH /apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads/pod-p-1/status 200";
@@ -129,7 +129,7 @@ async fn beside(deployment: Value, map: &str, configuration: &str) -> Result<(),
 /// Each listed kind with gated pods makes the manager stop them, whether or not `pod` is listed; names and labels of a release
 /// do not matter.
 #[tokio::test]
-async fn a_manager_that_holds_pods_is_named_before_anything_is_written() {
+async fn manager_that_gates_pods_is_named_before_any_write() {
     let sluice = json!({"app.kubernetes.io/name": "own", "app.kubernetes.io/component": "controller"});
     let kueue = json!({"control-plane": "controller-manager"});
     let config =

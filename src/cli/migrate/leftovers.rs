@@ -47,8 +47,8 @@ pub(super) fn installation(object: &Value) -> Option<Installation> {
 
 /// Returns the objects of an installation that the other one does not need, and that have effects: bindings, policies and
 /// Services.
-pub(super) fn acting(inventory: &Inventory, of: Installation) -> Vec<&Placed> {
-    let acts = |placed: &&Placed| {
+pub(super) fn with_effect(inventory: &Inventory, of: Installation) -> Vec<&Placed> {
+    let has_effect = |placed: &&Placed| {
         let path = &placed.path;
         let kinds =
             ["bindings/", "/poddisruptionbudgets/", "/networkpolicies/", "/mutatingadmissionpolicies/"];
@@ -56,7 +56,8 @@ pub(super) fn acting(inventory: &Inventory, of: Installation) -> Vec<&Placed> {
             && ["-visibility-server", "-conversion-service"].iter().any(|name| path.ends_with(name));
         is_service || kinds.iter().any(|kind| path.contains(kind))
     };
-    inventory.labelled.iter().filter(|placed| installation(&placed.object) == Some(of)).filter(acts).collect()
+    let own = inventory.labelled.iter().filter(|placed| installation(&placed.object) == Some(of));
+    own.filter(has_effect).collect()
 }
 
 /// Returns the deletions of these objects.
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_tell_installations_apart() {
+    fn installations_differ_by_labels() {
         let of = |labels: Value| installation(&json!({"metadata": {"labels": labels}}));
         let own = json!({"app.kubernetes.io/name": "kueue", "app.kubernetes.io/component": "controller"});
         assert_eq!(of(own), Some(Installation::Sluice));

@@ -64,7 +64,7 @@ impl Managers {
     }
 
     /// Returns the Deployments in other namespaces: `namespace/name`.
-    pub(super) fn elsewhere(&self) -> Vec<String> {
+    pub(super) fn in_other_namespaces(&self) -> Vec<String> {
         let other = self.managing().filter(|deployment| namespace_of(deployment) != self.namespace);
         other.map(|deployment| format!("{}/{}", namespace_of(deployment), name_of(deployment))).collect()
     }
@@ -221,7 +221,7 @@ pub(super) mod tests {
             .push(json!({"metadata": {"namespace": "third", "name": "kueue-kueueviz-backend"},
             "spec": {"selector": {"matchLabels": {"app": "kueueviz-backend"}}}}));
         assert_eq!(managers.prefix(), "batch-kueue");
-        assert_eq!(managers.elsewhere(), ["other/kueue-controller-manager"]);
+        assert_eq!(managers.in_other_namespaces(), ["other/kueue-controller-manager"]);
         let mut on_node = pod(Installation::Kueue, "p");
         on_node["spec"] = json!({"hostNetwork": true, "nodeName": "n_1"});
         assert!(is_held_by("n_1_5f", &on_node) && is_held_by("p_5f", &on_node));

@@ -20,16 +20,16 @@ const GONE_FROM_PODS: [(&str, u32); 1] = [("workloadRef", 36)];
 /// Returns the obstacles, one text for each.
 pub(super) fn obstacles(inventory: &Inventory) -> Vec<String> {
     let managers = &inventory.managers;
-    let (namespace, elsewhere) = (&managers.namespace, managers.elsewhere());
+    let (namespace, in_other_namespaces) = (&managers.namespace, managers.in_other_namespaces());
     if managers.deployment().is_none()
-        && elsewhere.is_empty()
+        && in_other_namespaces.is_empty()
         && inventory.kinds.iter().all(|kind| kind.definition.is_none())
     {
         let text = "neither Kueue nor Sluice is installed in this cluster: there is nothing to change; docs/install.md says how to \
                     install Sluice";
         return vec![text.to_owned()];
     }
-    let mut found: Vec<String> = elsewhere
+    let mut found: Vec<String> = in_other_namespaces
         .into_iter()
         .map(|name| {
             format!("Deployment {name} runs a manager in another namespace than {namespace}: two would work; give its namespace with --namespace, or delete it")
@@ -50,8 +50,8 @@ pub(super) fn obstacles(inventory: &Inventory) -> Vec<String> {
         found.extend(checked.err().map(|error| format!("{error:#}")));
     }
     // A list that changes while its pages are read may have an object twice, and so give the same text twice.
-    let mut told = BTreeSet::new();
-    found.retain(|text| told.insert(text.clone()));
+    let mut seen = BTreeSet::new();
+    found.retain(|text| seen.insert(text.clone()));
     found
 }
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_lost_is_refused() {
+    fn losses_are_refused() {
         let mut inventory = Inventory::with_definitions();
         expect(&inventory, &[]);
         let flavors = position(&inventory, "resourceflavors.kueue.x-k8s.io");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn each_obstacle_is_told_once() {
+    fn each_obstacle_is_listed_once() {
         let mut inventory = Inventory::with_definitions();
         let queues = position(&inventory, "clusterqueues.kueue.x-k8s.io");
         let object = json!({"metadata": {"name": "b"}, "spec": {"queueingStrategy": "Random"}});
@@ -206,7 +206,7 @@ mod tests {
 
     /// Kueue 0.17 defines a field of pods of Kubernetes 1.35, which 1.36 no longer has.
     #[test]
-    fn field_that_no_pod_has_any_more_is_not_lost() {
+    fn field_gone_from_pods_is_no_loss() {
         let mut inventory = Inventory::with_definitions();
         let workloads = position(&inventory, "workloads.kueue.x-k8s.io");
         let versions = &mut inventory.kinds[workloads].definition.as_mut().unwrap()["spec"]["versions"];
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_namespace_and_no_installation_are_told() {
+    fn wrong_namespace_and_missing_installation_are_named() {
         let mut inventory = Inventory::with_definitions();
         inventory.managers.deployments = vec![deployment(Installation::Kueue, "other", 1)];
         expect(

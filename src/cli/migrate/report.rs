@@ -33,7 +33,7 @@ pub(super) fn text(inventory: &Inventory, obstacles: &[String]) -> String {
     section("Defaults that differ", defaults(inventory));
     section("Webhook entries", webhook_entries(inventory));
     section("Visibility API", inventory.api_services.iter().map(api_service).collect());
-    let left = leftovers::acting(inventory, Installation::Kueue);
+    let left = leftovers::with_effect(inventory, Installation::Kueue);
     section(
         "Objects of Kueue that a change removes, unless Sluice's manifests replace them",
         left.iter().map(|placed| placed.path.clone()).collect(),

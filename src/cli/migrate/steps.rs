@@ -152,7 +152,7 @@ fn without_dead_api_services(inventory: &Inventory, of: Installation) -> State {
 }
 
 fn left(inventory: &Inventory, of: Installation) -> State {
-    State::due(leftovers::deletions(&leftovers::acting(inventory, of)))
+    State::due(leftovers::deletions(&leftovers::with_effect(inventory, of)))
 }
 
 /// Writes each object of a kind that may be stored in another version, then removes that version from `storedVersions`. The
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_defined_is_deleted() {
+    fn no_defined_object_is_deleted() {
         let mut inventory = Inventory::with_definitions();
         let kueue = json!({"metadata": {"labels": {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}}});
         let own = json!({"metadata": {"labels": {"app.kubernetes.io/name": "kueue", "app.kubernetes.io/component": "controller"}}});

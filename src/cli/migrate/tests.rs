@@ -106,7 +106,7 @@ async fn outage_at_any_call_is_waited_for() {
 
 /// An outage that does not end makes the run fail; the error names the step and the call.
 #[tokio::test(start_paused = true)]
-async fn outage_that_does_not_end_is_told() {
+async fn lasting_outage_is_an_error() {
     let cluster = FakeCluster::run_by(Installation::Kueue);
     cluster.begin_outage(Some(Outage { from: 100, calls: usize::MAX / 2, code: None, stores: false }));
     let (outcome, text) = run(&cluster, Direction::ToSluice, Installation::Sluice, true).await;
@@ -249,7 +249,7 @@ async fn half_a_switch_by_hand_is_finished_or_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn preview_writes_nothing_and_says_what_depends_on_the_command() {
+async fn preview_writes_nothing_and_marks_later_steps() {
     let cluster = FakeCluster::run_by(Installation::Kueue);
     let (caller, text) = (cluster.caller(), RefCell::new(String::new()));
     let print = |line: &str| {

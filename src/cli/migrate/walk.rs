@@ -34,7 +34,7 @@ pub(super) struct Walk<'a> {
 impl Walk<'_> {
     /// Reads the cluster. Waits for an API server that does not answer, or that cannot read all kinds yet. `noted` is set once
     /// the wait is printed.
-    async fn read(&self, deadline: Instant, told: &mut bool) -> anyhow::Result<Inventory> {
+    async fn read(&self, deadline: Instant, noted: &mut bool) -> anyhow::Result<Inventory> {
         let settled = Instant::now() + SETTLING;
         loop {
             let why = match Inventory::read(self.caller, self.namespace).await {
@@ -45,14 +45,14 @@ impl Walk<'_> {
                 Err(error) if is_outage(&error) && Instant::now() < deadline => format!("{error:#}"),
                 Err(error) => return Err(error),
             };
-            self.tell_outage(told, &why)?;
+            self.note_outage(noted, &why)?;
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Prints once, unless `noted` is set, why the run waits.
-    fn tell_outage(&self, told: &mut bool, why: &str) -> anyhow::Result<()> {
-        if std::mem::replace(told, true) {
+    fn note_outage(&self, noted: &mut bool, why: &str) -> anyhow::Result<()> {
+        if std::mem::replace(noted, true) {
             return Ok(());
         }
         (self.print)(&format!("  waiting for the API server: {why}\n"))
@@ -90,9 +90,9 @@ impl Walk<'_> {
     /// Does one step, or waits until the user has done it.
     async fn take_step(&self, title: &str, step: &Step) -> anyhow::Result<()> {
         let deadline = Instant::now() + self.timeout;
-        let (mut attempts, mut shown, mut told, mut interrupted) = (0, None, false, false);
+        let (mut attempts, mut shown, mut noted, mut interrupted) = (0, None, false, false);
         loop {
-            let read = self.read(deadline, &mut told).await.with_context(|| title.to_owned());
+            let read = self.read(deadline, &mut noted).await.with_context(|| title.to_owned());
             let state = (step.state)(&read?);
             match &state {
                 State::Done => return self.show(title, &state),
@@ -112,7 +112,7 @@ impl Walk<'_> {
                     match self.make_all(changes).await {
                         Ok(()) => attempts += 1,
                         Err(error) if is_outage(&error) && Instant::now() < deadline => {
-                            self.tell_outage(&mut told, &format!("{error:#}"))?;
+                            self.note_outage(&mut noted, &format!("{error:#}"))?;
                             interrupted = true;
                             tokio::time::sleep(POLL_INTERVAL).await;
                         }

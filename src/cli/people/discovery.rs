@@ -225,7 +225,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn both_forms_of_discovery_say_the_same() {
+    fn both_forms_of_discovery_agree() {
         let list = json!({"resources": [
             {"name": "jobs", "singularName": "job", "namespaced": true, "kind": "Job", "shortNames": ["jb"]},
             {"name": "jobs/status", "singularName": "", "namespaced": true, "kind": "Job"},

@@ -133,7 +133,7 @@ mod tests {
     use anyhow::Context;
 
     #[test]
-    fn each_cause_is_said_once() {
+    fn each_cause_is_shown_once() {
         let cause = || std::io::Error::new(std::io::ErrorKind::NotFound, "no such file");
         let repeats = Err::<(), _>(cause()).with_context(|| format!("read /x: {}", cause())).unwrap_err();
         assert_eq!(chain(&repeats), "read /x: no such file");

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_word_is_a_file() {
+    fn other_words_are_files() {
         for (text, expected) in [
             ("auto", Ok(Source::Auto)),
             ("manager", Ok(Source::Manager)),

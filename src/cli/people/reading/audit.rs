@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_checks_name_those_like_them() {
+    fn unknown_checks_name_similar_ones() {
         assert_eq!(check("starved"), Ok(Check::Starved));
         assert_eq!(check("straved"), Err("unknown check; similar: starved".to_owned()));
         assert!(check("x").unwrap_err().starts_with("unknown check; known: workload-never-fits, "));

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_cut_is_gone_on_with_from_the_last_complete_page() {
+    fn interrupted_export_continues_after_the_last_complete_page() {
         let folder = Folder::new("cut");
         let path = folder.0.join("x.jsonl");
         let (mut file, begin) = open(&path, "30d").unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_gone_on_with_is_named() {
+    fn unusable_parts_are_named() {
         let folder = Folder::new("refused");
         let path = folder.0.join("x.jsonl");
         let error = |since: &str| open(&path, since).unwrap_err().to_string();
