@@ -79,14 +79,14 @@ enum ResumeKind {
     Workload(WorkloadArgs),
 }
 
-/// A verb: its name, what its line says, and whether objects are active after it.
+/// A verb: its name, the word in its output, and whether objects are active afterwards.
 struct Verb {
     name: &'static str,
     done: &'static str,
     active: bool,
 }
 
-/// Which queues get which stop policy.
+/// Queues, and the stop policy that they get.
 struct Policy<'a> {
     kind: PeopleKind,
     names: &'a [String],
@@ -191,7 +191,7 @@ async fn set_active(
     for error in failed {
         tally.count(Err(error));
     }
-    // Those of a selection that are so already need no write.
+    // Objects of a selection that are in the wanted state already need no write.
     let is_due = |target: &Target| {
         let active = target.workload.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true);
         !args.names.is_empty() || active != verb.active
@@ -221,7 +221,7 @@ async fn set_active(
     Ok(tally.status())
 }
 
-/// Lists what a verb is about to change.
+/// Lists the objects that a verb is about to change.
 fn list(verb: &Verb, count: &str, lines: impl Iterator<Item = String>) {
     let third = format!("{}s", verb.name);
     note(&format!("This {third} {count}:"));

@@ -11,7 +11,7 @@ use crate::cli::files;
 use crate::people::object_text::name_text;
 use crate::people::output::{ObjectFormat, Output, OutputOptions};
 
-/// Formats of `-o`, as an error names them.
+/// Formats of `-o` in the error about an unknown one.
 const FORMATS: &str = "table, wide, csv (list and usage), json, yaml, name, jsonpath=..., jsonpath-as-json=..., jsonpath-file=...";
 
 /// How objects are printed.
@@ -26,7 +26,7 @@ pub(crate) struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Whether a table is wanted as comma-separated values, which only lists and `usage` print.
+    /// Whether the format is comma-separated values, which only lists and `usage` print.
     pub(crate) fn is_csv(&self) -> bool {
         self.output.as_deref().is_some_and(|format| format.eq_ignore_ascii_case("csv"))
     }
@@ -66,7 +66,7 @@ pub(crate) struct WriteArgs {
 }
 
 impl WriteArgs {
-    /// Prints an object, or a line that says what was done to it.
+    /// Prints an object, or a line about what was done to it.
     pub(crate) fn print(&self, object: &Value, done: &str) -> anyhow::Result<()> {
         match self.output.format()? {
             Some(format) => files::print(
@@ -76,7 +76,7 @@ impl WriteArgs {
         }
     }
 
-    /// Asks, unless nothing is written or the answer is given. `what` is as in `delete 3 jobs`.
+    /// Asks for confirmation, except in a dry run or with `--yes`. `what` is as in `delete 3 jobs`.
     pub(crate) fn confirm(&self, what: &str) -> anyhow::Result<bool> {
         if self.yes || self.dry_run != DryRun::None {
             return Ok(true);
@@ -88,7 +88,7 @@ impl WriteArgs {
         if let Some(first) = question.get_mut(..1) {
             first.make_ascii_uppercase();
         }
-        // The question is no data.
+        // Not on standard output, which holds data only.
         write!(std::io::stderr(), "{question}? (y/n) ")?;
         Ok(answer()?.eq_ignore_ascii_case("y"))
     }
@@ -119,7 +119,7 @@ pub(crate) struct WorkloadArgs {
 }
 
 impl WorkloadArgs {
-    /// Returns whether several Workloads may be meant, which takes a question.
+    /// Returns whether the flags may select several Workloads, so that the verb has to ask.
     pub(crate) fn is_bulk(&self) -> bool {
         self.names.len() != 1
     }

@@ -1,4 +1,5 @@
-//! How verbs change an object: by what was read, again after a conflict, and never another object of the same name.
+//! Changes of objects: based on the object that was read, repeated after a conflict, never of another object with the same
+//! name.
 
 use anyhow::bail;
 use serde_json::Value;
@@ -7,11 +8,11 @@ use super::failure::{CONFLICT, NOT_FOUND};
 use super::writing::{Write, Writer, merged};
 use crate::people::workload_object::text_at;
 
-/// Attempts to write an object that others write too.
+/// Maximum number of attempts to write an object that other writers change too.
 const ATTEMPTS: usize = 3;
 
-/// Patches an object. `decide` returns the patch for the object as it is; after a conflict the object is read again, and the patch
-/// is sent again if it is still the same object and the decision still holds. Returns the object as it is then.
+/// Patches an object. `decide` returns the patch for the object as it is; after a conflict the object is read again, and the
+/// patch is sent again if it is still the same object and the decision still holds. Returns the object after the write.
 pub(crate) async fn patch(
     writer: &Writer<'_>,
     path: &str,

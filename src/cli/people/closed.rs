@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Command};
 
-/// The words that a flag takes, and how it reads them; it may take other spellings of them, too.
+/// The words that a flag accepts, and their parser, which may accept other spellings too.
 #[derive(Clone)]
 pub(crate) struct Closed<T> {
     values: fn() -> Vec<&'static str>,
@@ -19,7 +19,7 @@ impl<T> Closed<T> {
 }
 
 impl Closed<String> {
-    /// Takes any text: what is not among the words is refused later.
+    /// Accepts any text: the verb itself refuses other words later.
     pub(crate) const fn words(values: fn() -> Vec<&'static str>) -> Self {
         Self { values, parse: |text| Ok(text.to_owned()) }
     }

@@ -1,7 +1,7 @@
 //! Completion: candidates for the word at the cursor, from the command line's own definition and from the cluster.
 //!
-//! Invariants: at most `LIMIT` names and `PATIENCE` long; an error prints no candidates, and nothing else. The last line is one of
-//! cobra's directives, no file names, which kubectl and the shells' scripts read.
+//! Invariants: at most `LIMIT` names are printed, after at most `TIMEOUT`; after an error there are no candidates, and no
+//! message. The last line is one of cobra's directives, which kubectl and the shells' scripts read.
 
 mod named;
 
@@ -15,11 +15,11 @@ use crate::cli::files;
 
 /// Most names from the cluster.
 const LIMIT: usize = 100;
-/// How long a user waits for names.
+/// Longest wait for names from the cluster.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Cobra's directive: candidates are no file names.
 const NO_FILES: &str = ":4";
-/// Cobra's directive: the same, and a word goes on after its candidate.
+/// Cobra's directive: the same, and no space is added after a candidate.
 const NO_FILES_NO_SPACE: &str = ":6";
 /// The hidden verb by which scripts ask for candidates.
 pub(crate) const ASK: &str = "__complete";
@@ -117,7 +117,7 @@ fn candidates(mut command: Command, words: &[String]) -> Vec<String> {
     match (last.split_once('='), place.awaited) {
         (Some((flag, value)), None) if flag.starts_with("--") => {
             let found = place.flag(flag).map(|arg| values(arg, value)).unwrap_or_default();
-            // bash replaces what follows the sign alone.
+            // bash replaces only the text after the sign.
             found.into_iter().map(|name| if split { name } else { format!("{flag}={name}") }).collect()
         }
         (_, Some(arg)) => values(arg, last),
@@ -147,7 +147,7 @@ const fn before_none() -> &'static [String] {
     &[]
 }
 
-/// Joins what bash takes apart at signs of equality: `--status`, `=`, `p`. Returns whether the last word was joined.
+/// Joins words that bash splits at signs of equality: `--status`, `=`, `p`. Returns whether the last word was joined.
 fn joined(words: &[String]) -> (Vec<String>, bool) {
     let mut found: Vec<String> = Vec::new();
     let mut split = false;
@@ -169,10 +169,10 @@ fn joined(words: &[String]) -> (Vec<String>, bool) {
     (found, split)
 }
 
-/// Where the cursor is.
+/// The command line before the cursor.
 struct Place<'a> {
     command: &'a Command,
-    /// Flags for the cluster, which may stand before the verb.
+    /// Flags for the cluster, which may precede the verb.
     connection_flags: &'a Command,
     /// Verb and kind.
     path: Vec<&'a str>,
@@ -203,7 +203,8 @@ impl<'a> Place<'a> {
         place
     }
 
-    /// Returns the flag of a word: that of the verb, or one for the cluster, as before a verb and of those that kubectl does.
+    /// Returns the flag of a word: a flag of the verb, or one for the cluster, which may precede the verb and which verbs of
+    /// kubectl accept.
     fn flag(&self, word: &str) -> Option<&'a Arg> {
         let of = |command: &'a Command| {
             if word.starts_with("--") { long_flag(command, word) } else { short_flag(command, word) }
@@ -295,13 +296,13 @@ mod tests {
         KEEP_ALREADY_RUNNING KEY=VALUE KEY[=VALUE]:EFFECT KEY[=VALUE][:EFFECT] LABEL LINES LIST N NAME=VALUE \
         NAMESPACE/NAME PATH PREFIX QUOTA RESOURCE=QUANTITY,... SECONDS SELECTOR SHOW_MANAGED_FIELDS TEMPLATE TIME TOKEN UID \
         URL VALUE=QUEUE YES settled|DURATION";
-    /// Arguments whose names are of no object that can be listed: of certificates, users, groups, and of what is created.
+    /// Arguments whose names cannot be listed: names in certificates, of users, of groups, and of objects to create.
     const NEW: [&str; 4] = ["tls_server_name", "act_as", "as_group", "name"];
 
     fn is_free(path: &[&str], arg: &Arg) -> bool {
         let names = arg.get_value_names().unwrap_or_default().join(" ");
         let id = arg.get_id().as_str();
-        // Manifests start the manager, and a field of any object may be set.
+        // The manager's flags are set by manifests, and a field of any object may be set.
         path == ["manager"]
             || names == "FIELD=VALUE KIND/NAME"
             || FREE.split_whitespace().any(|free| free == names)
@@ -366,7 +367,7 @@ mod tests {
         ] {
             assert_eq!(complete(line), expected, "{line}");
         }
-        // bash takes the value from the flag; a value that stands there is none of the verb.
+        // bash splits the value from the flag; that value is no argument of the verb.
         assert_eq!(joined(&["--a", "=", "b", "c"].map(str::to_owned)).0, ["--a=b", "c"]);
         assert_eq!(joined(&["x", "=", "b"].map(str::to_owned)).0, ["x", "=", "b"]);
     }

@@ -21,9 +21,9 @@ use crate::simulate::Dump;
 
 /// Timeout of a call without `--request-timeout`.
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
-/// How a kubeconfig is chosen.
+/// Advice in errors about the choice of a kubeconfig.
 const WHICH: &str = "use --kubeconfig FILE, or set KUBECONFIG";
-/// Timeout that stands for none.
+/// Timeout that stands for no limit.
 const NO_TIMEOUT: Duration = Duration::from_hours(8760);
 
 /// Flags for the cluster and the user.
@@ -107,29 +107,29 @@ struct IgnoredArgs {
     warnings_as_errors: Option<String>,
 }
 
-/// What answers with the user's own rights, and the namespace of the command.
+/// The source of answers, with the user's own rights, and the namespace of the command.
 pub(crate) struct Session {
     pub(crate) caller: Caller,
     pub(crate) namespace: String,
     /// Whether a part could not be read, so that the answers lack it.
     pub(crate) is_partial: bool,
-    /// Header of the file whose objects answer.
+    /// Header of the dump, if its objects are the source.
     pub(crate) dump: Option<Box<Dump>>,
 }
 
 impl Session {
-    /// Returns the time that ages count to.
+    /// Returns the time to which ages are counted: now, or the time of the dump.
     pub(crate) fn now(&self) -> Timestamp {
         self.dump.as_ref().map_or_else(Timestamp::now, |dump| dump.time)
     }
 
-    /// Returns the exit status of a verb that would end with `code`: a part that is missing is a status of its own.
+    /// Returns the exit status of a verb that would end with `code`: a missing part has a status of its own.
     pub(crate) fn ended(&self, code: ExitCode) -> ExitCode {
         if self.is_partial && code == ExitCode::SUCCESS { ExitCode::from(EXIT_PARTIAL) } else { code }
     }
 }
 
-/// A client of the API server, and what flags say about its use.
+/// A client of the API server, and flags about its use.
 pub(crate) struct Connection {
     pub(crate) client: Client,
     pub(crate) timeout: Duration,
@@ -139,21 +139,21 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Returns what makes calls.
+    /// Returns the caller with the flags' timeout and server name.
     pub(crate) fn caller(&self) -> Caller {
         Caller::new(self.client.clone(), self.timeout).of_server(&self.server)
     }
 }
 
 impl ConnectionArgs {
-    /// Makes the client; reads files, and calls no server.
+    /// Makes the client. Reads files and calls no server.
     pub(crate) async fn connect(&self) -> anyhow::Result<Session> {
         let connection = self.connection().await?;
         let (caller, namespace) = (connection.caller(), connection.namespace);
         Ok(Session { caller, namespace, is_partial: false, dump: None })
     }
 
-    /// Returns the namespace of the command without a cluster: that of the flag, or of the context if there is one.
+    /// Returns the namespace of a command without a cluster: from the flag, or else from the context if there is one.
     pub(crate) async fn namespace_alone(&self) -> String {
         if let Some(name) = self.namespace.clone().filter(|name| !name.is_empty()) {
             return name;
@@ -162,10 +162,10 @@ impl ConnectionArgs {
         config.map_or_else(|_| "default".to_owned(), |(config, _)| config.default_namespace)
     }
 
-    /// Makes the client; reads files, and calls no server.
+    /// Makes the client. Reads files and calls no server.
     pub(crate) async fn connection(&self) -> anyhow::Result<Connection> {
         let (mut config, context) = self.config().await?;
-        // Who waits is told why, instead of waiting for an answer that was refused.
+        // No silent retries of refused calls: the user sees the error at once.
         config.default_retry = false;
         if let Some(url) = &self.server {
             let url = if url.contains("://") { url.clone() } else { format!("http://{url}") };
@@ -218,7 +218,8 @@ impl ConnectionArgs {
         }
     }
 
-    /// Reads the kubeconfig; in a pod without one, the service account. Returns the context, too, if one gives the address.
+    /// Reads the kubeconfig; in a pod without one, the service account. Returns the context as well, if the address comes from
+    /// one.
     async fn config(&self) -> anyhow::Result<(Config, Option<String>)> {
         let options = KubeConfigOptions {
             context: self.context.clone(),
@@ -252,7 +253,7 @@ impl ConnectionArgs {
     }
 }
 
-/// Returns whether there is no kubeconfig, as opposed to one that cannot be read.
+/// Returns whether there is no kubeconfig, in contrast to an unreadable one.
 fn is_missing(error: &KubeconfigError) -> bool {
     match error {
         KubeconfigError::FindPath => true,
@@ -271,13 +272,13 @@ fn certificates(path: &Path) -> anyhow::Result<Vec<Vec<u8>>> {
 }
 
 impl IdentityArgs {
-    /// Returns what is known of the user, with the flags in place of what they replace.
+    /// Returns the user of the kubeconfig with the values of the flags.
     fn applied(&self, known: ::kube::config::AuthInfo) -> anyhow::Result<::kube::config::AuthInfo> {
         let acts_with = !self.as_group.is_empty() || self.as_uid.is_some() || !self.as_user_extra.is_empty();
         if acts_with && self.act_as.is_none() {
             return Err(wrong_use("--as-group, --as-uid and --as-user-extra require --as"));
         }
-        // The type of the token is private to the client's crates; its file format is public.
+        // The type of the token is private to the client's crates, but its file format is public.
         let Value::Object(mut fields) = serde_json::to_value(known)? else { bail!("user of the kubeconfig") };
         let mut set = |names: &[&str], value: Option<Value>| {
             let Some(value) = value else { return };
@@ -328,7 +329,7 @@ mod tests {
         let known = json!({"token": "old", "client-certificate-data": "AA==", "client-key": "/k", "exec": {"command": "x"}});
         let args = Line::parse_from(["p"].into_iter().chain(line.split_whitespace())).connection;
         let mut applied = serde_json::to_value(args.identity.applied(serde_json::from_value(known)?)?)?;
-        // Fields that the client adds to the file's.
+        // Fields that the client adds to those of the file.
         applied["exec"] = json!(applied.get("exec").is_some_and(|exec| !exec.is_null()));
         Ok(applied)
     }

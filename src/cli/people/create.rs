@@ -1,4 +1,4 @@
-//! `sluice create`.
+//! `sluice create`: creates queues and flavors from flags.
 
 use std::process::ExitCode;
 

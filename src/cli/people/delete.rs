@@ -95,7 +95,7 @@ pub(crate) async fn run(args: &DeleteArgs) -> anyhow::Result<ExitCode> {
     Ok(tally.status())
 }
 
-/// Asks; for all namespaces the number is shown by namespace and must be typed.
+/// Asks for confirmation. For all namespaces the counts by namespace are shown, and the user must type the number.
 fn confirm(
     args: &DeleteArgs,
     workloads: &WorkloadArgs,
@@ -125,7 +125,7 @@ async fn delete(writer: &Writer<'_>, path: &str, name: &str, uid: &str) -> anyho
         Err(error) if error.code() == Some(CONFLICT) => {
             Err(anyhow!("skipped: {name} was created again since it was read"))
         }
-        // It is what was asked for.
+        // A missing object is the wanted result.
         Err(error) if error.code() == Some(NOT_FOUND) => files::print(&format!("{name} is gone already\n")),
         Err(error) => Err(error.into()),
         Ok(_) => files::print(&format!("{name} deleted{}\n", writer.dry_run.suffix())),

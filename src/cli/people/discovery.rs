@@ -1,4 +1,4 @@
-//! Which resources the API server has, and by which names users mean them.
+//! The resources of the API server, and the names that users give them.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) struct ServedResource {
     pub(crate) group: String,
     pub(crate) version: String,
     pub(crate) plural: String,
-    /// Empty if the server does not say it.
+    /// Empty if the server does not have it.
     pub(crate) singular: String,
     pub(crate) kind: String,
     pub(crate) namespaced: bool,
@@ -26,7 +26,7 @@ pub(crate) struct ServedResource {
 }
 
 impl ServedResource {
-    /// Whether it is Workload: what has its name is no job, but the Workload itself.
+    /// Whether the resource is Workload, so that `TYPE/NAME` names the Workload itself and no job.
     pub(crate) fn is_workload(&self) -> bool {
         self.group == crate::api::GROUP && self.kind == "Workload"
     }
@@ -40,7 +40,8 @@ impl ServedResource {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Returns the path of the objects in a namespace; with none, or of a resource without namespaces, of all.
+    /// Returns the path of the objects in a namespace; of all objects without a namespace, or if the resource has no
+    /// namespaces.
     pub(crate) fn collection(&self, namespace: Option<&str>) -> String {
         let base = group_path(&self.api_version());
         match namespace {
@@ -69,7 +70,7 @@ fn group_path(api_version: &str) -> String {
     if api_version.contains('/') { format!("/apis/{api_version}") } else { format!("/api/{api_version}") }
 }
 
-/// What the server has, read when it is asked for and kept for the command.
+/// The resources of the server, read on demand and kept for the duration of the command.
 pub(crate) struct Discovery<'a> {
     caller: &'a Caller,
     by_version: BTreeMap<String, Vec<ServedResource>>,
@@ -124,7 +125,7 @@ impl<'a> Discovery<'a> {
                 all.extend(items.iter().flat_map(resources_of_group));
                 continue;
             }
-            // A server that does not put its groups together.
+            // A server without aggregated discovery.
             let versions = list.get("versions").and_then(Value::as_array).into_iter().flatten();
             let core_versions = versions.filter_map(Value::as_str).map(str::to_owned);
             let named = list.get("groups").and_then(Value::as_array).into_iter().flatten();
@@ -133,7 +134,7 @@ impl<'a> Discovery<'a> {
             for version in core_versions.chain(preferred.map(str::to_owned)).collect::<Vec<_>>() {
                 match self.caller.get(&group_path(&version)).await {
                     Ok(list) => all.extend(resources_of_version(&version, &list)),
-                    // One group that does not answer hides no other.
+                    // A group that does not answer hides no other group.
                     Err(CallError::Status { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -194,7 +195,7 @@ fn resources_of_group(group: &Value) -> Vec<ServedResource> {
     versions.flat_map(of_version).collect()
 }
 
-/// Splits `TYPE/NAME`; `None` if it is neither.
+/// Splits `TYPE/NAME`; `None` for a text without a slash.
 pub(crate) fn type_and_name(text: &str) -> Result<Option<(&str, &str)>, String> {
     match text.split('/').collect::<Vec<_>>()[..] {
         [kind, name] => Ok(Some((kind, name))),

@@ -4,7 +4,7 @@
 
 use clap::Command;
 
-/// A command line, and what it is for.
+/// A command line, and its purpose.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Example {
     pub(super) says: &'static str,
@@ -15,10 +15,10 @@ const fn row(path: &'static str, says: &'static str, line: &'static str) -> (&'s
     (path, Example { says, line })
 }
 
-/// Most examples of a verb that has none of its own, but of the verbs below it.
+/// Most examples of a verb that shows the examples of the verbs below it.
 const OF_PARENT: usize = 4;
 
-/// By the words of the verb.
+/// Examples by the words of the verb.
 const EXAMPLES: &[(&str, Example)] = &[
     row("", "Why a job waits, and what would change that", "sluice why job/train"),
     row(
@@ -149,7 +149,7 @@ const EXAMPLES: &[(&str, Example)] = &[
     row("man", "All pages", "sluice man --write man1"),
 ];
 
-/// Returns the examples of a verb by its words; of one that has none the first ones of the verbs below it.
+/// Returns the examples of a verb by its words; for a verb without examples the first ones of the verbs below it.
 pub(super) fn of(path: &str) -> Vec<Example> {
     let all = || EXAMPLES.iter();
     let own: Vec<Example> = all().filter(|(of, _)| *of == path).map(|(_, example)| *example).collect();
@@ -177,7 +177,7 @@ fn added(mut command: Command, path: &str) -> Command {
     }
     let lines: Vec<String> =
         examples.iter().map(|example| format!("  # {}\n  {}", example.says, example.line)).collect();
-    // Flags of the connection are the last ones, and what is behind them is not read.
+    // Users do not read further than the flags of the connection, which come last, so the examples precede them.
     command.help_template(format!(
         "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\nExamples:\n{}\n\n{{all-args}}{{after-help}}",
         lines.join("\n")

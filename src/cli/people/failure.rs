@@ -21,18 +21,18 @@ pub(crate) const TOO_MANY: u16 = 429;
 pub(crate) const UNAVAILABLE: u16 = 503;
 /// Some objects were skipped, or a right was missing for a part.
 pub(crate) const EXIT_PARTIAL: u8 = 3;
-/// The command line is wrong, as where the parser says so.
+/// The command line is wrong: the same status as for errors of the parser.
 const EXIT_WRONG_USE: u8 = 2;
-/// Names that are compared with one that was not found.
+/// Most names that are compared with one that was not found.
 const COMPARED: i64 = 500;
 
-/// Whether the reader of standard output has gone, as behind `head`: that is no error to tell.
+/// Whether the reader of standard output has ended, such as `head`, which is no error to print.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
     kind == Some(std::io::ErrorKind::BrokenPipe)
 }
 
-/// Flags that do not go together, or a value that the parser does not read.
+/// A contradiction between flags, or a value that the parser cannot check.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct WrongUse(String);
@@ -70,7 +70,7 @@ pub(crate) fn plain_cause(cause: &str) -> String {
     LAYERS.iter().fold(cause.to_owned(), |text, layer| text.replace(layer, ""))
 }
 
-/// Returns an error with its causes; a cause that the text before it names already is not repeated.
+/// Returns an error with its causes; a cause that is part of the text before it is not repeated.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -82,7 +82,7 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// What became of several objects: each failure is named, and the rest goes on.
+/// Outcomes for several objects: each failure is printed, and the others continue.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     done: usize,
@@ -111,7 +111,7 @@ impl Tally {
     }
 }
 
-/// Returns the error for a name that was not found, with names that are like it.
+/// Returns the error for a name that was not found, with similar names.
 pub(crate) async fn not_found(
     caller: &Caller,
     kind: &str,

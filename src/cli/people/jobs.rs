@@ -7,11 +7,11 @@ use super::discovery::{Discovery, type_and_name};
 use super::pages::{ListOptions, Pages, items};
 use crate::kube::client::Caller;
 
-/// What a name stands for.
+/// Object of a `TYPE[.GROUP]/NAME`.
 pub(crate) enum ForObject {
     /// The object, with `apiVersion` and `kind`.
     Found(Value),
-    /// There is none.
+    /// There is no such object.
     NotFound,
     /// The text is no `TYPE/NAME`.
     NoName,

@@ -3,7 +3,7 @@
 use crate::cache::{ApiResourceInfo, Kind};
 use crate::kube::client::collection_path;
 
-/// Labels of the Deployments of Kueue's manifests and chart, and of ours.
+/// Labels of the manager's Deployments in the manifests and charts of Kueue and of this project.
 pub(super) const MANAGER: &str = "control-plane=controller-manager,app.kubernetes.io/name=kueue";
 
 /// A kind of Kueue that verbs act on.
@@ -29,7 +29,7 @@ impl PeopleKind {
         self.kind().resource()
     }
 
-    /// Returns the path of the objects in a namespace; with none, or of a kind without namespaces, of all.
+    /// Returns the path of the objects in a namespace; of all objects without a namespace, or if the kind has no namespaces.
     pub(crate) fn collection(self, namespace: Option<&str>) -> String {
         let resource = self.resource();
         match namespace {

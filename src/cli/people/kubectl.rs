@@ -1,4 +1,4 @@
-//! Verbs that kubectl does: this process becomes it.
+//! Verbs of kubectl: this process replaces itself by kubectl.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::bail;
 
-/// Kinds whose short names here mean something else to kubectl, or nothing.
+/// Kinds whose short names have another meaning for kubectl, or none.
 const NAMES: [(&str, &[&str]); 2] = [
     ("workloads.kueue.x-k8s.io", &["wl", "workload", "workloads"]),
     ("workloadpriorityclasses.kueue.x-k8s.io", &["wpc", "priorityclass"]),
@@ -20,7 +20,7 @@ pub(crate) struct KubectlArgs {
     pub(super) rest: Vec<OsString>,
 }
 
-/// Becomes kubectl with these arguments; returns only if that fails.
+/// Replaces this process by kubectl with these arguments. Returns only if that fails.
 pub(super) fn become_kubectl<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(args: I) -> anyhow::Result<()> {
     let error = Command::new("kubectl").args(args).exec();
     if error.kind() == std::io::ErrorKind::NotFound {
@@ -30,7 +30,7 @@ pub(super) fn become_kubectl<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(args: I
     bail!("kubectl: {error}")
 }
 
-/// Hands a verb to kubectl.
+/// Runs kubectl with a verb.
 pub(super) fn hand_over(verb: &str, args: &KubectlArgs) -> anyhow::Result<ExitCode> {
     let mut words: Vec<OsString> = vec![verb.into()];
     words.extend(args.rest.iter().cloned());
@@ -44,7 +44,7 @@ pub(super) fn is_flag(word: &OsStr) -> bool {
     word.to_str().is_some_and(|word| word.starts_with('-'))
 }
 
-/// Returns the name by which kubectl knows a kind.
+/// Returns kubectl's name of a kind.
 fn kubectl_name(kind: &OsStr) -> OsString {
     let Some(text) = kind.to_str() else { return kind.to_owned() };
     let (word, rest) = text.split_once('/').map_or((text, None), |(word, rest)| (word, Some(rest)));

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &ManArgs, mut command: Command) -> anyhow::Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the verb of a word below another.
+/// Returns the verb with a word below another verb.
 fn below<'a>(verb: &'a Command, word: &str) -> anyhow::Result<&'a Command> {
     let shown = || verb.get_subcommands().filter(|below| !below.is_hide_set());
     let found =
@@ -84,14 +84,14 @@ fn page(command: &Command, path: &[&str]) -> anyhow::Result<String> {
     Ok(ascii(&(String::from_utf8(text)? + &more.to_roff())))
 }
 
-/// Writes characters beyond ASCII as groff reads them in each locale.
+/// Escapes characters beyond ASCII so that groff reads them in each locale.
 fn ascii(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_ascii() {
             out.push(c);
         } else {
-            // Writing to a String does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(out, "\\[u{:04X}]", u32::from(c));
         }
     }
@@ -128,7 +128,7 @@ fn statuses(command: &Command, path: &[&str]) -> Vec<(u8, &'static str)> {
     found
 }
 
-/// Returns the pages that a page names: those above it, and of the verbs in its examples.
+/// Returns the pages that a page refers to: the pages above it, and of the verbs in its examples.
 fn see_also(path: &[&str]) -> Vec<Inline> {
     let name =
         |path: &[&str]| std::iter::once("sluice").chain(path.iter().copied()).collect::<Vec<_>>().join("-");

@@ -1,4 +1,4 @@
-//! Verbs for people: what they read and write, with the user's own rights.
+//! Verbs for users. They read and write with the user's own rights.
 //!
 //! Invariants: standard output holds data only, notes and errors go to standard error; lists are read page by page; every write
 //! goes through `writing::Writer`.
@@ -54,10 +54,10 @@ pub(crate) fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Most lines of a list before a question.
+/// Most lines of a list before a confirmation.
 const SHOWN: usize = 20;
 
-/// Prints lines to standard error, indented; of many, the first ones and how many more there are.
+/// Prints lines to standard error, indented; of many, the first `SHOWN` and the number of the others.
 fn note_lines(lines: impl Iterator<Item = String>) {
     let lines: Vec<String> = lines.collect();
     note_all_lines(lines.iter().take(SHOWN).cloned());

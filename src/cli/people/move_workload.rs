@@ -1,7 +1,7 @@
 //! `sluice move workload`: gives Workloads another LocalQueue.
 //!
-//! A pending Workload moves in place. One with quota is stopped first, because its queue cannot change while it has any; what is left
-//! to do is printed if that is interrupted.
+//! A pending Workload moves in place. One with quota is stopped first, because its queue cannot change while it has any; if
+//! that is interrupted, the commands for the rest are printed.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::people::duration::{TimeLimit, human, parse};
 use crate::people::object_text::name_text;
 use crate::people::workload_object::{WorkloadState, is_true, run_time, text_at};
 
-/// Between two looks at a Workload that gives its quota back.
+/// Interval between two reads of a Workload that releases its quota.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Arguments of `move`.
@@ -59,14 +59,14 @@ enum MoveKind {
     },
 }
 
-/// What a move does.
+/// Parameters of a move.
 struct Move<'a> {
     session: &'a Session,
     write: &'a WriteArgs,
     to: &'a str,
     evict: bool,
     timeout: Option<Duration>,
-    /// Whether it is said where Workloads would stand.
+    /// Whether the positions after the move are shown.
     asks: bool,
 }
 
@@ -154,7 +154,7 @@ impl Move<'_> {
         }
         self.stop(&writer, &target).await?;
         if self.write.dry_run == DryRun::Client || self.write.dry_run == DryRun::Server {
-            // Nothing was stopped, so that a server would refuse the rest.
+            // Nothing was stopped, so a server would refuse the next writes.
             return files::print(&format!(
                 "{names} would be stopped, moved and resumed{}\n",
                 self.write.dry_run.suffix()
@@ -203,7 +203,7 @@ impl Move<'_> {
         }
     }
 
-    /// Gives the owners another queue name, or the Workload if it has none.
+    /// Sets the queue name of the owners, or of the Workload if it has no owner.
     async fn relabel(&self, writer: &Writer<'_>, target: &Target) -> anyhow::Result<()> {
         if target.owners.is_empty() {
             let now = self.session.caller.get(&target.path()).await?;
@@ -233,7 +233,7 @@ pub(super) async fn set_label(
     patch(writer, &owner.path, now, |_| Ok(json!({"metadata": {"labels": {label: value}}}))).await
 }
 
-/// Returns the names of the jobs of a Workload, or its own.
+/// Returns the names of the jobs of a Workload, or its own name if it has no job.
 pub(super) fn subject(target: &Target) -> String {
     match target.owners.as_slice() {
         [] => name_text(&target.workload),

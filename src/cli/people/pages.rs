@@ -17,16 +17,16 @@ pub(crate) struct Pages<'a> {
     next: Option<String>,
 }
 
-/// What a list is asked for.
+/// Options of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListOptions {
     pub(crate) labels: Option<String>,
     pub(crate) fields: Option<String>,
-    /// Objects of a page; 0 leaves it to the server.
+    /// Objects per page; 0 lets the server choose.
     pub(crate) page: i64,
 }
 
-/// Content type of tables, and of objects from servers without.
+/// Accepted content types: tables, or objects from servers without tables.
 pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 impl<'a> Pages<'a> {
@@ -45,7 +45,7 @@ impl<'a> Pages<'a> {
         Self { caller, path, accept: None, next: Some(String::new()) }
     }
 
-    /// Asks for tables.
+    /// Makes the list accept tables.
     pub(crate) fn with_tables(mut self) -> Self {
         self.accept = Some(TABLE);
         self

@@ -1,6 +1,6 @@
-//! Where answers come from: the manager's group, the cluster's objects, or a dump.
+//! Sources of answers: the manager's group, the cluster's objects, or a dump.
 //!
-//! Invariants: `auto` takes the manager where its group is served; another source than the manager is named on standard error.
+//! Invariants: `auto` uses the manager if its group is served; another source than the manager is named on standard error.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,7 +46,7 @@ fn parse(text: &str) -> Result<Source, String> {
 }
 
 impl SourceArgs {
-    /// Returns the connection to what answers.
+    /// Returns a session with the source of answers.
     pub(super) async fn connect(&self, args: &ConnectionArgs) -> anyhow::Result<Session> {
         match &self.source {
             Source::Manager => args.connect().await,
@@ -64,7 +64,7 @@ impl SourceArgs {
         }
     }
 
-    /// Returns the connection to what has the objects themselves: the cluster, or a file.
+    /// Returns a session with the source of objects: the cluster, or a file.
     pub(super) async fn connect_to_objects(&self, args: &ConnectionArgs) -> anyhow::Result<Session> {
         match &self.source {
             Source::File(path) => offline::of_file(path, args.namespace_alone().await),
@@ -72,7 +72,7 @@ impl SourceArgs {
         }
     }
 
-    /// Returns an error if another source than the cluster is asked for: `what` is read there.
+    /// Returns an error if a flag selects another source than the cluster, because `what` is only there.
     pub(super) fn check_cluster(&self, what: &str) -> anyhow::Result<()> {
         match self.source {
             Source::Auto | Source::Cluster => Ok(()),
@@ -82,7 +82,7 @@ impl SourceArgs {
         }
     }
 
-    /// Returns an error unless the manager may answer: `what` is known to it alone.
+    /// Returns an error if a flag excludes the manager, because only the manager has `what`.
     pub(super) fn check_manager(&self, what: &str) -> anyhow::Result<()> {
         match self.source {
             Source::Auto | Source::Manager => Ok(()),
@@ -93,7 +93,8 @@ impl SourceArgs {
     }
 }
 
-/// Returns why the manager's group cannot be asked; `None` if it can, or if asking says more.
+/// Returns why the manager's group cannot be asked; `None` if it can be asked, or if the failure of the question itself is a
+/// better error.
 async fn missing(caller: &Caller) -> Option<&'static str> {
     const SILENT: &str = "the visibility API does not answer";
     let Ok(found) = tokio::time::timeout(PROBE, caller.get(VIEWS)).await else { return Some(SILENT) };

@@ -23,7 +23,7 @@ use crate::people::workload_object::{WorkloadState, text_at};
 /// Objects of a page.
 const PAGE: i64 = 500;
 
-/// A Workload and what owns it.
+/// A Workload and its owners.
 pub(crate) struct Target {
     pub(crate) workload: Value,
     pub(crate) owners: Vec<Owner>,
@@ -55,7 +55,7 @@ impl Target {
         WorkloadState::of(&self.workload)
     }
 
-    /// Returns a line about it: its jobs, or itself.
+    /// Returns the line about the Workload in lists: its jobs, or its own name.
     pub(crate) fn line(&self) -> String {
         let state = self.state().flag();
         match self.owners.first() {
@@ -77,12 +77,12 @@ impl Target {
     }
 }
 
-/// Returns the start of a UID, in characters that each terminal has.
+/// Returns the first characters of a UID, all of them ASCII.
 fn short(uid: &str) -> String {
     if uid.chars().count() > 4 { uid.chars().take(4).chain("...".chars()).collect() } else { uid.to_owned() }
 }
 
-/// Reads the Workloads that flags name. Those that cannot be read are returned as errors beside the others.
+/// Reads the Workloads that flags select. For Workloads that cannot be read, errors are returned beside the others.
 pub(crate) async fn read(
     session: &Session,
     args: &WorkloadArgs,
@@ -111,7 +111,7 @@ pub(crate) async fn read(
     Ok((found, failed))
 }
 
-/// Drops what no verb reads of many Workloads.
+/// Drops the fields that no verb reads of many Workloads.
 fn slim(mut workload: Value) -> Value {
     if let Some(metadata) = workload.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.shift_remove("managedFields");
@@ -123,7 +123,7 @@ fn slim(mut workload: Value) -> Value {
     workload
 }
 
-/// Reads the Workload that a name, or `TYPE/NAME` of a job, stands for.
+/// Reads the Workload of a name, or of a job's `TYPE/NAME`.
 pub(crate) async fn one(
     session: &Session,
     discovery: &mut Discovery<'_>,
@@ -145,7 +145,7 @@ pub(crate) async fn one(
     by_name(session, discovery, text).await
 }
 
-/// Returns the Workload of a name, or that of the only job of the name.
+/// Returns the Workload with a name, or the Workload of the only job with this name.
 async fn by_name(session: &Session, discovery: &mut Discovery<'_>, text: &str) -> anyhow::Result<Target> {
     let namespace = session.namespace.as_str();
     match session.caller.get(&PeopleKind::Workload.object(namespace, text)).await {
@@ -191,13 +191,13 @@ async fn of_job(
         ListOptions { labels: Some(format!("{JOB_UID_LABEL}={uid}")), page: PAGE, ..ListOptions::default() };
     let all = ListOptions { page: PAGE, ..ListOptions::default() };
     let collection = PeopleKind::Workload.collection(Some(namespace));
-    // Workloads that the webhooks did not see have no label of their job.
+    // Workloads that did not pass the webhooks have no label of their job.
     for options in [by_label, all] {
         let mut pages = Pages::new(&session.caller, &collection, &options);
         let mut latest: Option<Value> = None;
         while let Some(mut page) = pages.next().await? {
             for workload in items(&mut page).into_iter().filter(|workload| is_owned(workload, &uid)) {
-                // Of several, as slices of an elastic job, the one that has not finished counts.
+                // Of several, as for an elastic job, the unfinished one is used.
                 if latest.is_none() || WorkloadState::of(&workload) != WorkloadState::Finished {
                     latest = Some(workload);
                 }
@@ -220,14 +220,15 @@ async fn of_job(
 #[derive(Debug, thiserror::Error)]
 #[error("{job} has no Workload: {message}")]
 pub(crate) struct WithoutWorkload {
-    /// As the user names it.
+    /// The job as named by the user.
     pub(crate) job: String,
-    /// One word, as events have it.
+    /// Reason in one word, as in events.
     pub(crate) reason: String,
     pub(crate) message: String,
 }
 
-/// Asks the views why a job has no Workload, then its newest warning, which tells it where the manager is another one.
+/// Returns why a job has no Workload: from the views, or else from the job's newest warning event, which managers without the
+/// views write too.
 async fn why_none(session: &Session, text: &str, job: &Value) -> anyhow::Result<Option<WithoutWorkload>> {
     let of_job = |pointer: &str| text_at(job, pointer).unwrap_or_default();
     let (kind, name) = (of_job("/kind"), of_job("/metadata/name"));
@@ -284,7 +285,7 @@ async fn only_job_of_name(session: &Session, name: &str) -> anyhow::Result<Optio
         );
         match session.caller.get(&path).await {
             Ok(job) => found.push((resource.kind.to_lowercase(), job)),
-            // A kind that is not installed, or that the user may not read, has no job that the user can mean.
+            // A kind that is not installed, or that the user may not read, cannot have the named job.
             Err(CallError::Status { .. }) => {}
             Err(error) => return Err(error.into()),
         }

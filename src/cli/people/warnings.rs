@@ -1,6 +1,6 @@
-//! Warnings of the API server, which come with its answers.
+//! Warnings in the headers of the API server's responses.
 //!
-//! Invariant: as kubectl, each text once, on standard error.
+//! Invariant: as with kubectl, each text is printed once, on standard error.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use http::header::WARNING;
 use super::note;
 use crate::people::text_table::printable;
 
-/// Most texts that are remembered.
+/// Most texts that are kept for comparison.
 const MAX_KEPT: usize = 1_000;
 
 /// The warnings that were printed.
@@ -19,7 +19,7 @@ const MAX_KEPT: usize = 1_000;
 pub(super) struct Warnings(Arc<Mutex<BTreeSet<String>>>);
 
 impl Warnings {
-    /// Prints the warnings of an answer that are new.
+    /// Prints the new warnings of a response.
     pub(super) fn print(&self, headers: &HeaderMap) {
         for text in self.new_ones(headers) {
             note(&format!("Warning: {}", printable(&text)));
@@ -34,7 +34,7 @@ impl Warnings {
     }
 }
 
-/// Returns the texts of a header: `299 - "TEXT"`, more behind commas. What is no such value is left out.
+/// Returns the texts of a header: `299 - "TEXT"`, several separated by commas. Other values are left out.
 fn texts(value: &str) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), value);
     while let Some(start) = rest.find('"') {

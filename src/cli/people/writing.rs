@@ -1,4 +1,4 @@
-//! The one function by which commands write, so that every verb keeps to `--dry-run` and its preconditions.
+//! The one function by which commands write, so that `--dry-run` and preconditions hold for every verb.
 //!
 //! Invariant: a client dry run sends nothing; a server dry run sends every write with `dryRun=All`.
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::closed::Closed;
 use crate::kube::client::{CallError, Caller, Content};
 
-/// What `--dry-run` asks for.
+/// Value of `--dry-run`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DryRun {
     /// Write.
@@ -16,7 +16,7 @@ pub(crate) enum DryRun {
     None,
     /// Send nothing.
     Client,
-    /// Send, and let the server write nothing.
+    /// Send; the server checks the write and stores nothing.
     Server,
 }
 
@@ -38,7 +38,7 @@ impl DryRun {
         }
     }
 
-    /// Returns what a line about a write ends with.
+    /// Returns the end of a line about a write.
     pub(crate) const fn suffix(self) -> &'static str {
         match self {
             Self::None => "",
@@ -66,7 +66,7 @@ pub(crate) struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Sends a write to a path and returns the object that the server answers; `None` of a client dry run.
+    /// Sends a write to a path and returns the object that the server answers; `None` in a client dry run.
     pub(crate) async fn send(&self, path: &str, write: Write<'_>) -> Result<Option<Value>, CallError> {
         let path = match self.dry_run {
             DryRun::Client => return Ok(None),
@@ -90,7 +90,7 @@ impl Writer<'_> {
             Write::Delete { uid } => {
                 let mut options =
                     json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
-                // An API server that gets options in the body does not read those of the query.
+                // An API server ignores the options of the query if the body has options.
                 if let (DryRun::Server, Value::Object(fields)) = (self.dry_run, &mut options) {
                     fields.insert("dryRun".to_owned(), json!(["All"]));
                 }
@@ -101,7 +101,7 @@ impl Writer<'_> {
     }
 }
 
-/// Applies a merge patch to an object, as the server would: what a client dry run shows.
+/// Applies a merge patch to an object as the server would, for the output of a client dry run.
 pub(crate) fn merged(object: &Value, patch: &Value) -> Value {
     let mut object = object.clone();
     json_patch::merge(&mut object, patch);

@@ -1,6 +1,7 @@
-//! What an argument names, and the names that a cluster, a kubeconfig or the command line has for it.
+//! Kinds of values of arguments, and the candidates that a cluster, a kubeconfig or the command line has for them.
 //!
-//! Invariant: each argument that takes a value has words of its own, names something here, or is free text; a law lists the last.
+//! Invariant: each argument with a value has words of its own, a kind of value here, or is free text; a test lists the free
+//! texts.
 
 use ::kube::config::Kubeconfig;
 use clap::{Arg, Command};
@@ -19,7 +20,7 @@ use crate::people::workload_object::text_at;
 /// Formats of `-o` of each verb for people.
 const FORMATS: [&str; 8] =
     ["table", "wide", "json", "yaml", "name", "jsonpath=", "jsonpath-as-json=", "jsonpath-file="];
-/// Kinds that `describe`, `get`, `edit` and `patch` are asked about.
+/// Kinds that are proposed after `describe`, `get`, `edit` and `patch`.
 const SHOWN_KINDS: [&str; 9] = [
     "workload",
     "job",
@@ -31,13 +32,13 @@ const SHOWN_KINDS: [&str; 9] = [
     "workloadpriorityclass",
     "admissioncheck",
 ];
-/// Verbs that act on objects of the kind that follows them.
+/// Verbs that are followed by a kind and names of its objects.
 const ACTING: [&str; 9] =
     ["stop", "resume", "move", "reprioritize", "delete", "describe", "get", "edit", "patch"];
 /// Kinds of queues that `simulate` changes.
 const QUEUE_KINDS: [&str; 3] = ["clusterqueue", "localqueue", "cohort"];
 
-/// What the values of an argument are.
+/// The kind of an argument's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named {
     Namespace,
@@ -71,7 +72,7 @@ pub(super) enum Named {
 }
 
 impl Named {
-    /// Returns what the values of an argument of a verb are; `None` of one that is free text or has words of its own.
+    /// Returns the kind of values of a verb's argument; `None` if it is free text or has words of its own.
     pub(super) fn of(path: &[&str], arg: &Arg) -> Option<Self> {
         if arg.is_positional() {
             return Self::of_positional(path);
@@ -119,7 +120,7 @@ impl Named {
         })
     }
 
-    /// Returns the names that begin with `prefix`. `given` are the values before it, `words` those of the command line.
+    /// Returns the names that begin with `prefix`. `given` are the values before it, `words` all words of the command line.
     pub(super) fn candidates(self, asked: &Asked<'_>) -> Vec<String> {
         let texts = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         let from_file = |names: fn(Kubeconfig) -> Vec<String>| {
@@ -138,7 +139,7 @@ impl Named {
             Self::Format => {
                 let csv = matches!(asked.path, ["list" | "usage", ..]).then_some("csv");
                 let all = FORMATS.into_iter().chain(csv);
-                // kueuectl knows no name for its table.
+                // kueuectl has no name for its table.
                 let of_kueuectl = asked.program.get_name() == "kueuectl";
                 all.filter(|format| !of_kueuectl || *format != "table").map(str::to_owned).collect()
             }
@@ -162,7 +163,7 @@ impl Named {
         };
         let patient = async { tokio::time::timeout(PATIENCE, read).await.unwrap_or_else(|_| Ok(Vec::new())) };
         let mut found = block_on(patient).unwrap_or_default();
-        // What names come from may have several of one.
+        // The sources of names may repeat a name.
         found.sort();
         found.dedup();
         found
@@ -215,7 +216,7 @@ impl Named {
     }
 }
 
-/// What candidates are asked for.
+/// Context of the word for which candidates are wanted.
 pub(super) struct Asked<'a> {
     /// The program.
     pub(super) program: &'a Command,
@@ -229,13 +230,13 @@ pub(super) struct Asked<'a> {
     pub(super) prefix: &'a str,
 }
 
-/// Returns the kinds of jobs, as they are written before a name.
+/// Returns the kinds of jobs in the notation of `TYPE/NAME`.
 fn job_types() -> Vec<String> {
     let kind = |row| Kind::of_job(JobKind::new(row)).resource().kind.to_lowercase();
     frameworks().map(|row| format!("{}/", kind(row))).collect()
 }
 
-/// Returns the verbs below those that are given.
+/// Returns the verbs below the given ones.
 fn verbs(program: &Command, given: &[&str]) -> Vec<String> {
     let mut verb = program;
     for word in given {
@@ -258,7 +259,7 @@ async fn of_type(session: &Session, kind: &str) -> anyhow::Result<Vec<Value>> {
     list(session, &served.collection(Some(&session.namespace))).await
 }
 
-/// Returns the cohorts that are objects, and those that queues and cohorts name.
+/// Returns the cohorts that are objects, and the cohorts that queues and cohorts name.
 async fn cohorts(session: &Session) -> anyhow::Result<Vec<String>> {
     let objects = list(session, &all_path(&Kind::Cohort.resource())).await.unwrap_or_default();
     let queues = list(session, &PeopleKind::ClusterQueue.collection(None)).await?;
@@ -275,7 +276,7 @@ fn name(object: &Value) -> Option<String> {
     text_at(object, "/metadata/name").map(str::to_owned)
 }
 
-/// Returns the names of the objects that a verb can act on.
+/// Returns the names of the objects to which a verb applies.
 fn kept(objects: &[Value], path: &[&str]) -> Vec<String> {
     let is_running = |object: &Value| {
         let active = object.pointer("/spec/active").and_then(Value::as_bool).unwrap_or(true);

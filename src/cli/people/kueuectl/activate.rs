@@ -73,7 +73,7 @@ struct Change<'a> {
     kind: PeopleKind,
     name: &'a [String],
     patch: Value,
-    /// What the line about it says.
+    /// Word in the line about the change.
     done: &'static str,
     print: &'a PrintArgs,
 }

@@ -162,7 +162,7 @@ pub(crate) fn local_queue(name: &str, namespace: &str, cluster_queue: &str) -> V
     object(PeopleKind::LocalQueue, &metadata, &json!({"clusterQueue": cluster_queue}), true)
 }
 
-/// Returns an object; that of a queue with the counts of a new one, which a server replaces.
+/// Returns an object. A queue has the counts of a new queue in its status, which a server replaces.
 fn object(kind: PeopleKind, metadata: &Value, spec: &Value, is_queue: bool) -> Value {
     let resource = kind.resource();
     let mut object = json!({"apiVersion": resource.api_version(), "kind": resource.kind, "metadata": metadata, "spec": spec});
@@ -197,7 +197,7 @@ pub(super) async fn run(connection: &ConnectionArgs, args: &CreateArgs) -> anyho
     let dry_run = dry_run?;
     print.format()?;
     if dry_run == DryRun::Client && !matches!(args.kind, CreateKind::Localqueue(_)) {
-        // Needs no cluster.
+        // A client dry run needs no cluster.
         return print.print(&object, "created", dry_run);
     }
     let session = connection.connect().await?;
@@ -214,7 +214,7 @@ pub(super) async fn run(connection: &ConnectionArgs, args: &CreateArgs) -> anyho
     let stored = writer.send(&kind.collection(Some(&session.namespace)), Write::Create(&object)).await?;
     let mut shown = stored.unwrap_or_else(|| object.clone());
     if let (Some(fields), Some(counts)) = (shown.as_object_mut(), object.get("status")) {
-        // The server drops the status of what is created.
+        // The server drops the status of a created object.
         fields.entry("status").or_insert_with(|| counts.clone());
     }
     print.print(&shown, "created", dry_run)

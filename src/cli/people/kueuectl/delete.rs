@@ -1,6 +1,7 @@
 //! `kueuectl delete workload`: deletes the jobs of Workloads, and Workloads without a job.
 //!
-//! Invariant: only the objects that were read are deleted, by their UID; one that was created again under the same name stays.
+//! Invariant: only the objects that were read are deleted, by their UID; an object that was created again under the same name
+//! is kept.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -109,7 +110,7 @@ pub(super) async fn run(connection: &ConnectionArgs, args: &WorkloadArgs) -> any
     Ok(())
 }
 
-/// Deletes an object, unless it is gone or another one.
+/// Deletes an object, unless it no longer exists or was replaced.
 async fn delete(writer: &Writer<'_>, object: &Owned) -> anyhow::Result<()> {
     match writer.send(&object.path, Write::Delete { uid: &object.uid }).await {
         Err(error) if error.code() == Some(CONFLICT) => {
@@ -122,7 +123,7 @@ async fn delete(writer: &Writer<'_>, object: &Owned) -> anyhow::Result<()> {
     files::print(&format!("{} deleted{}\n", object.name, writer.dry_run.suffix()))
 }
 
-/// Reads the Workloads, page by page or by name; of each only what deleting needs is kept.
+/// Reads the Workloads, page by page or by name; keeps only the parts that deleting needs.
 async fn read(session: &Session, args: &WorkloadArgs) -> anyhow::Result<Vec<Doomed>> {
     let mut discovery = Discovery::new(&session.caller);
     let mut doomed = Vec::new();

@@ -10,7 +10,7 @@ use crate::cli::files;
 use crate::cli::people::failure::{UNAUTHORIZED, chain, is_closed_pipe};
 use crate::kube::client::CallError;
 
-/// Prints what is wrong with a command line, or the help that it asks for.
+/// Prints the error of a command line, or the requested help.
 pub(super) fn print(error: &clap::Error, args: &[OsString]) -> ExitCode {
     let is_nested = args
         .iter()
@@ -22,7 +22,7 @@ pub(super) fn print(error: &clap::Error, args: &[OsString]) -> ExitCode {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
             return help_of(args);
         }
-        // kueuectl takes a kind that it does not know for a request for help.
+        // kueuectl prints help for an unknown kind.
         ErrorKind::InvalidSubcommand if is_nested => return help_of(args),
         _ => {}
     }
@@ -109,12 +109,12 @@ fn command_line_error(error: &clap::Error, args: &[OsString]) -> String {
     }
 }
 
-/// Prints an error of a command that was understood.
+/// Prints an error of a command whose line was valid.
 pub(super) fn print_error(error: &anyhow::Error) {
     if is_closed_pipe(error) {
         return;
     }
-    // The server's message says all; its code and reason are in it.
+    // The server's message includes code and reason.
     let text = match error.downcast_ref::<CallError>() {
         Some(CallError::Status { code: UNAUTHORIZED, .. }) => {
             "You must be logged in to the server (Unauthorized)".to_owned()

@@ -59,12 +59,12 @@ impl PrintArgs {
         self.show_managed_fields
     }
 
-    /// Prints an object, or a line that says what was done to it.
+    /// Prints an object, or a line about what was done to it.
     pub(super) fn print(&self, object: &Value, done: &str, dry_run: DryRun) -> anyhow::Result<()> {
         if let Some(format) = self.format()? {
             files::print(&format.text(object, self.show_managed_fields).map_err(anyhow::Error::msg)?)
         } else {
-            // The line of a verb without a word for it has two blanks before the strategy, as kueuectl's.
+            // The line of a verb without such a word has two blanks before the strategy, as in kueuectl.
             let done = format!("{done}{}", dry_run.suffix());
             let name = crate::people::object_text::name_text(object);
             files::print(&if done.is_empty() { format!("{name}\n") } else { format!("{name} {done}\n") })
@@ -114,7 +114,7 @@ impl AllNamespacesArgs {
         (!self.all_namespaces).then_some(namespace)
     }
 
-    /// Returns what is said of an empty list.
+    /// Returns the message for an empty list.
     pub(super) fn nothing(&self, namespace: &str) -> String {
         if self.all_namespaces {
             "No resources found".to_owned()

@@ -1,4 +1,4 @@
-//! `kueuectl list`.
+//! `kueuectl list`: queues, flavors and Workloads as tables or objects.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -202,7 +202,7 @@ impl PlainList<'_> {
     }
 }
 
-/// Returns what a list is asked for.
+/// Returns the options of a list from the flags.
 pub(super) fn list_options(selectors: &SelectorArgs) -> anyhow::Result<ListOptions> {
     Ok(ListOptions {
         labels: selectors.selector.clone(),

@@ -65,7 +65,7 @@ pub(super) async fn run(session: &Session, args: &PodArgs) -> anyhow::Result<()>
             while let Some(mut page) = pages.next().await? {
                 for mut pod in items(&mut page) {
                     if let Some(fields) = pod.as_object_mut() {
-                        // Items of a list of a built-in kind do not say what they are.
+                        // Items of a list of a built-in kind have neither apiVersion nor kind.
                         fields.insert("apiVersion".to_owned(), "v1".into());
                         fields.insert("kind".to_owned(), "Pod".into());
                     }

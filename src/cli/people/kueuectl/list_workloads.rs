@@ -1,4 +1,4 @@
-//! `kueuectl list workload`.
+//! `kueuectl list workload`: Workloads with their jobs, queues and states.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -134,7 +134,7 @@ pub(super) async fn run(session: &Session, args: &WorkloadArgs) -> anyhow::Resul
     while let Some(mut page) = pages.next().await? {
         let mut read = items(&mut page);
         if std::mem::take(&mut is_first) && read.is_empty() && owner.is_some() {
-            // Workloads that the webhooks did not see have no label of their job.
+            // Workloads that did not pass the webhooks have no label of their job.
             pages = Pages::new(&session.caller, &collection, &without_job);
             by_owner = owner.take();
             continue;
@@ -176,7 +176,7 @@ pub(super) async fn run(session: &Session, args: &WorkloadArgs) -> anyhow::Resul
     }
 }
 
-/// Returns whether a name is the wanted one; any is if none is wanted.
+/// Returns whether a name is the wanted one; true for every name if none is wanted.
 fn is_wanted(wanted: Option<&str>, name: Option<&str>) -> bool {
     wanted.filter(|wanted| !wanted.is_empty()).is_none_or(|wanted| name == Some(wanted))
 }
@@ -221,7 +221,7 @@ impl Columns<'_> {
         Ok(self.namespace.then_some(namespace).into_iter().chain(cells).collect())
     }
 
-    /// Returns the ClusterQueue of the admission, otherwise that of the LocalQueue.
+    /// Returns the ClusterQueue of the admission, or else that of the LocalQueue.
     async fn cluster_queue(&mut self, workload: &Value) -> anyhow::Result<Option<String>> {
         let admitted = text_at(workload, "/status/admission/clusterQueue").filter(|name| !name.is_empty());
         if let Some(name) = admitted {

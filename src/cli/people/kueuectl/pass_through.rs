@@ -1,4 +1,4 @@
-//! Verbs that kubectl does, with the same arguments.
+//! Verbs of kubectl, with the same arguments.
 
 use std::ffi::OsString;
 

@@ -14,7 +14,7 @@ const NOT_FOUND: u16 = 404;
 /// Positions in the LocalQueue by namespace and name.
 type Positions = BTreeMap<(String, String), u64>;
 
-/// Positions of the ClusterQueues that were asked for, each read once.
+/// Positions in ClusterQueues, each read once on demand.
 pub(super) struct QueuePositions<'a> {
     caller: &'a Caller,
     /// Workloads of other namespaces are not kept.
@@ -42,7 +42,7 @@ impl<'a> QueuePositions<'a> {
         Ok(known.and_then(|known| known.get(&(namespace.to_owned(), name.to_owned())).copied()))
     }
 
-    /// Reads all pages; the server answers at most a thousand rows if it is not asked for more.
+    /// Reads all pages; by default the server answers at most a thousand rows.
     async fn read(&self, cluster_queue: &str) -> Result<Positions, CallError> {
         let queue = encoded(cluster_queue);
         let mut positions = Positions::new();

@@ -1,4 +1,4 @@
-//! The views of this process's state, by the server's own code.
+//! Views from the state of this process, made by the server's own code.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::cli::people::source::VIEWS;
 
 /// Path of the group.
 pub(super) const GROUP_PATH: &str = "/apis/visibility.sluice.dev/";
-/// Time for a review, which this process answers at once.
+/// Timeout of a review, which this process itself answers at once.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answers for the group of views.
@@ -41,7 +41,7 @@ pub(super) struct Answers {
     is_partial: bool,
 }
 
-/// The state, which the engine explains.
+/// The state, including the engine that explains decisions.
 struct State {
     offline: Mutex<OfflineState>,
     source: Source,
@@ -62,7 +62,7 @@ impl AnswerQuestions for State {
                     Err(error) => LeaderAnswer::Refused(error),
                 })
             }
-            // There is no manager here.
+            // This process has no manager, so only verdicts are answered.
             _ => None,
         };
         Box::pin(std::future::ready(answer))
@@ -113,7 +113,7 @@ impl Answers {
 
     /// Answers a request below the path of the group.
     pub(super) async fn respond(&self, request: Request<Body>) -> Response<Body> {
-        // The version itself, which is asked for to tell a missing object from a missing group.
+        // The version itself: clients read it to distinguish a missing object from a missing group.
         if request.uri().path().trim_end_matches('/') == VIEWS {
             return Response::new(Body::from("{}"));
         }
@@ -123,7 +123,7 @@ impl Answers {
         let Ok(mut answer) = serde_json::from_slice::<Value>(&bytes) else {
             return Response::from_parts(parts, Body::from(bytes));
         };
-        // The group calls itself a manager.
+        // The group's answer names a manager as its source.
         if let Some(fields) = answer.as_object_mut()
             && fields.contains_key("source")
         {
@@ -138,7 +138,8 @@ impl Answers {
     }
 }
 
-/// Returns what the condition of a Workload says, without what the engine made of queues that it does not know.
+/// Returns the verdict with the message of the Workload's condition alone, without the engine's findings, which lack the unread
+/// objects.
 fn condition_alone(verdict: Verdict) -> Verdict {
     Verdict {
         workload: WorkloadView { position: None, first_blocker: None, ..verdict.workload },
@@ -150,7 +151,7 @@ fn condition_alone(verdict: Verdict) -> Verdict {
     }
 }
 
-/// Returns a client of which every review says yes: the user may see what this process could read.
+/// Returns a client whose reviews allow everything: the user may see all that this process could read.
 fn permitting() -> Client {
     let service = tower::service_fn(|_: Request<::kube::client::Body>| async {
         let review = json!({"status": {"allowed": true}});

@@ -1,7 +1,7 @@
-//! Answers of this process: the core takes objects of a cluster or a file, and the server's own code answers from it, so that every
-//! verb reads the same answers as from a manager.
+//! Answers without a manager: the core of this process takes the objects of a cluster or a file, and the server's own code
+//! answers from it, so that every verb gets the same answers as from a manager.
 //!
-//! Invariants: nothing is decided and nothing is written; the user may see everything that could be read; what could not be read is
+//! Invariants: nothing is decided and nothing is written; the user may see everything that could be read; unread kinds are
 //! named on standard error, and the answers are partial.
 
 mod answers;
@@ -36,20 +36,20 @@ use crate::simulate::{Manifests, SkippedResource};
 use crate::visibility::offline::OfflineState;
 use crate::visibility::views::{Source, SourceKind};
 
-/// From this number on it is said how much is read.
+/// Number of Workloads from which on a note says how much is read.
 const MANY_WORKLOADS: u64 = 20_000;
-/// Bytes of a Workload in a list, about.
+/// Approximate size of a Workload in a list, in bytes.
 const WORKLOAD_BYTES: u64 = 3_000;
 /// Namespace and name of the manager's ConfigMap.
 const CONFIG_MAP: (&str, &str) = (settings::DEFAULT_NAMESPACE, "kueue-manager-config");
-/// Least age of objects that are read again; between two readings of `-w`.
+/// Least age of objects that are read again; less than the interval between two readings of `-w`.
 const MIN_AGE: Duration = Duration::from_millis(1_500);
-/// How many times longer objects are used than it takes to read them.
+/// Objects are used this many times longer than reading them took.
 const COST_FACTOR: u32 = 10;
-/// Time for an answer of this process.
+/// Time limit of an answer of this process.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What answers requests that are not for the views.
+/// The source of answers to requests that are not for the views.
 #[derive(Clone)]
 enum Objects {
     /// The API server.
@@ -58,12 +58,12 @@ enum Objects {
     Stored(Arc<StoredObjects>),
 }
 
-/// What of the objects could not be read.
+/// Parts of the objects that could not be read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Missing {
-    /// Anything.
+    /// Any part at all.
     any: bool,
-    /// Kinds without which the engine cannot say what a workload waits for.
+    /// Kinds without which the engine cannot explain why a workload waits.
     decisive: bool,
 }
 
@@ -78,7 +78,7 @@ impl Missing {
     }
 }
 
-/// Reads the objects of a cluster, and again for a verb that goes on reading.
+/// Reads the objects of a cluster; again later for a verb that reads repeatedly.
 pub(super) async fn of_cluster(connection: Connection) -> anyhow::Result<Session> {
     let cluster = ClusterReader::of(connection.caller());
     let Connection { client, timeout, namespace, .. } = connection;
@@ -111,12 +111,12 @@ async fn read_cluster(
     Ok((Answers::new(state, source, missing), skipped))
 }
 
-/// What answers for the views.
+/// The source of answers for the views.
 #[derive(Clone)]
 enum State {
-    /// Objects that are read again when they are old.
+    /// Objects of a cluster, read again when they are old.
     Cluster(Arc<Reading>),
-    /// Those of a file.
+    /// Objects of a file.
     Stored(Arc<Answers>),
 }
 
@@ -128,7 +128,7 @@ struct Reading {
     kept: Mutex<Kept>,
 }
 
-/// Answers, when their objects were read, and how long that took.
+/// Answers, the time at which their objects were read, and how long that took.
 struct Kept {
     answers: Arc<Answers>,
     made: Instant,
@@ -136,8 +136,8 @@ struct Kept {
 }
 
 impl State {
-    /// Returns the answers. Objects are read again after a while that is long beside the time that it takes, but not between the
-    /// pages of a list.
+    /// Returns the answers. Objects are read again after `COST_FACTOR` times the duration of the last read, and at least
+    /// `MIN_AGE`, but not between the pages of a list.
     async fn answers(&self, query: Option<&str>) -> anyhow::Result<Arc<Answers>> {
         let reading = match self {
             Self::Stored(answers) => return Ok(Arc::clone(answers)),
@@ -164,7 +164,7 @@ pub(super) fn of_file(path: &Path, namespace: String) -> anyhow::Result<Session>
     for problem in &manifests.problems {
         note(&format!("note: {problem}"));
     }
-    // What the dump lacks is a problem, too.
+    // Kinds that the dump lacks make the answers partial too.
     let is_partial = !manifests.problems.is_empty() || !dump.skipped.is_empty();
     let mut missing = Missing::of(dump.skipped.iter().map(|skipped| skipped.resource.as_str()));
     missing.any |= is_partial;

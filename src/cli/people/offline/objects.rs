@@ -1,4 +1,4 @@
-//! Objects of a file, answered as an API server answers: one by its path, lists of them, and what kinds there are.
+//! A read-only API server for the objects of a file: single objects, lists, and discovery.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ impl StoredObjects {
         }
     }
 
-    /// Returns what kinds there are, in the form of servers that do not put their groups together.
+    /// Returns discovery, in the form of servers without aggregated discovery.
     fn discovery(&self, path: &str) -> Option<Value> {
         let versions = || self.kinds.iter().map(ApiResourceInfo::api_version);
         match path {
@@ -90,7 +90,7 @@ impl StoredObjects {
             path == all
                 || (path.starts_with(&format!("{base}/namespaces/")) && path.ends_with(&format!("/{plural}")))
         });
-        // A kind of which there is no object is an empty list.
+        // A kind without objects is an empty list.
         let Some(kind) = kind else {
             return path.rsplit('/').next().filter(|plural| is_plural(plural)).map(|_| json!({"items": []}));
         };

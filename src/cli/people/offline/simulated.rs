@@ -1,4 +1,4 @@
-//! What a simulation of a session's objects starts with: the cluster's, read with the user's rights, or those of a file.
+//! Inputs of a simulation for a session: the objects of the cluster, read with the user's rights, or of a file.
 
 use serde_json::Value;
 
@@ -9,10 +9,10 @@ use crate::cli::cluster_objects::{ClusterObjects, ClusterReader};
 use crate::cli::people::connection::Session;
 use crate::simulate::{Dump, SimulationOptions, SkippedResource};
 
-/// Objects, and what the simulated manager is told.
+/// Objects, and the configuration of the simulated manager.
 pub(in crate::cli::people) struct SimulatedObjects {
     pub(in crate::cli::people) objects: Vec<(Kind, Value)>,
-    /// Kinds that could not be read, without kinds of jobs: a Workload runs without its job, too.
+    /// Kinds that could not be read, except kinds of jobs, because a Workload can be simulated without its job.
     pub(in crate::cli::people) skipped: Vec<SkippedResource>,
     pub(in crate::cli::people) options: SimulationOptions,
     /// Whether the manager's configuration is not known.

@@ -1,4 +1,4 @@
-//! `sluice audit`.
+//! `sluice audit`: findings, as a table or in full.
 
 use std::process::ExitCode;
 
@@ -16,9 +16,9 @@ use crate::people::views;
 use crate::visibility::views::{Check, Finding, Severity};
 
 const CLUSTER_FINDINGS: &str = "clusterfindings";
-/// Age from which on it is said.
+/// Age of findings from which on it is shown, in seconds.
 const STALE_SECONDS: i64 = 5;
-/// The answer is no, and a flag asked.
+/// Exit status if the answer is no and a flag makes that an error.
 const EXIT_NO: u8 = 4;
 
 /// Arguments of `audit`.
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     Ok(if fails { ExitCode::from(EXIT_NO) } else { session.ended(ExitCode::SUCCESS) })
 }
 
-/// Reads the findings: of the cluster, or of the namespace if it is named or if that is all that the user may read.
+/// Reads the findings: of the cluster, or of the namespace if a flag names it or if the user may read no more.
 pub(super) async fn findings(session: &Session, is_namespace: bool) -> anyhow::Result<Value> {
     let query = ViewQuery::default();
     let in_namespace = format!("namespaces/{}/findings", encoded(&session.namespace));
@@ -111,7 +111,7 @@ pub(super) async fn findings(session: &Session, is_namespace: bool) -> anyhow::R
     Ok(list)
 }
 
-/// Returns findings without the time at which they were looked for.
+/// Returns findings without the time of the audit.
 pub(super) fn without_time(list: &Value) -> Value {
     let mut list = list.clone();
     if let Some(fields) = list.as_object_mut() {
@@ -120,7 +120,7 @@ pub(super) fn without_time(list: &Value) -> Value {
     list
 }
 
-/// Says how old findings are that were not made for this answer: what has been corrected since is still among them.
+/// Prints the age of findings from an earlier audit, which may include findings that have been corrected since.
 fn note_age(list: &Value) {
     let checked =
         list.get("checkedAt").and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
@@ -130,7 +130,7 @@ fn note_age(list: &Value) {
     }
 }
 
-/// Prints what `sluice list finding` shows: the table of an audit.
+/// Prints the output of `sluice list finding`: the table of an audit.
 pub(super) fn print_list(table: &TableArgs, session: &Session, list: &Value) -> anyhow::Result<()> {
     let text = |list: Value, look: views::Look| {
         let findings: Vec<Finding> = read(&list.get("items").cloned().unwrap_or_default())?;

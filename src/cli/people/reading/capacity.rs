@@ -1,4 +1,4 @@
-//! `sluice capacity`.
+//! `sluice capacity`: pods that fit in flavors.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ use crate::people::views;
 use crate::resources::Quantity;
 use crate::visibility::views::{ClusterQueueView, FlavorView, WorkloadState, WorkloadView};
 
-/// The answer is no, and a flag asked.
+/// Exit status if the answer is no and a flag makes that an error.
 const EXIT_NO: u8 = 4;
 
 /// Arguments of `capacity`.
@@ -100,7 +100,7 @@ struct Counted {
 }
 
 impl CapacityArgs {
-    /// Whether more is asked for than what is free.
+    /// Whether flags ask about pods, and not only about free capacity.
     const fn asks_about_pods(&self) -> bool {
         self.pod.is_some()
             || self.for_job.is_some()
@@ -123,7 +123,7 @@ impl CapacityArgs {
         Ok(Some(Counted { namespace, name, cluster_queue }))
     }
 
-    /// Returns the flavors that may serve the pods: those of the ClusterQueue that is named, or that the Workload is in; otherwise all.
+    /// Returns the flavors that may serve the pods: the flavors of the named ClusterQueue, or of the Workload's; otherwise all.
     async fn flavors(&self, session: &Session, workload: Option<&Counted>) -> anyhow::Result<Vec<String>> {
         let of_workload = || workload?.cluster_queue.as_ref();
         let mut names: Vec<String> = Vec::new();
@@ -150,13 +150,13 @@ impl CapacityArgs {
         Ok(names)
     }
 
-    /// Asks for each flavor. One that does not exist, or lacks the level that is wanted, is left out and named.
+    /// Asks for each flavor. Flavors that do not exist, or lack the wanted level, are left out and named.
     async fn of_each(&self, session: &Session, workload: Option<&Counted>) -> anyhow::Result<Vec<Value>> {
         let (mut answers, mut failed) = (Vec::new(), Vec::new());
         for flavor in self.flavors(session, workload).await? {
             match self.ask(session, &flavor, workload).await {
                 Ok(answer) => answers.push(answer),
-                // The server's own refusals are of the question, not of the flavor.
+                // A refusal by the server concerns the question, not the flavor.
                 Err(error) if error.downcast_ref::<CallError>().is_some() => return Err(error),
                 Err(error) => failed.push(error),
             }
@@ -172,7 +172,7 @@ impl CapacityArgs {
         Ok(answers)
     }
 
-    /// Asks for a flavor with the pods, and keeps the level that is wanted.
+    /// Asks for a flavor with the pods, and keeps only the wanted level.
     async fn ask(
         &self,
         session: &Session,
@@ -209,7 +209,7 @@ impl CapacityArgs {
     }
 }
 
-/// Whether the flavor is not there, as opposed to the whole resource.
+/// Whether the flavor does not exist, in contrast to the whole resource.
 fn is_not_found(error: &anyhow::Error) -> bool {
     error.downcast_ref::<CallError>().is_some_and(|error| error.code() == Some(NOT_FOUND))
 }

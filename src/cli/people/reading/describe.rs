@@ -1,4 +1,4 @@
-//! `sluice describe`: an object's spec, what the manager says of it, its conditions and events. Other kinds are kubectl's.
+//! `sluice describe`: an object's spec, its views, conditions and events. Other kinds are described by kubectl.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ use crate::visibility::views::{Answer, ClusterQueueView, CohortView, LocalQueueV
 
 /// Events of a page.
 const PAGE: u32 = 500;
-/// Flags of kubectl that take a value as the next word.
+/// Flags of kubectl whose value is the next word.
 const WITH_VALUE: [&str; 14] = [
     "-n",
     "--namespace",
@@ -44,7 +44,7 @@ const WITH_VALUE: [&str; 14] = [
     "--color",
 ];
 
-/// A kind that is described here.
+/// A kind that this program describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Described {
     Workload,
@@ -55,14 +55,14 @@ enum Described {
 }
 
 impl Described {
-    /// Returns what a word stands for; `None` of a kind that is kubectl's.
+    /// Returns the kind of a word; `None` for a kind that kubectl describes.
     fn of(word: &str) -> Option<Self> {
         Some(match word.to_lowercase().as_str() {
             "workload" | "wl" | "workloads" | "kwl" | "kueueworkload" | "kueueworkloads" => Self::Workload,
             "clusterqueue" | "cq" | "clusterqueues" => Self::ClusterQueue,
             "localqueue" | "lq" | "localqueues" => Self::LocalQueue,
             "cohort" | "cohorts" => Self::Cohort,
-            // Their Workloads are those of pods.
+            // These have no Workload of their own; their pods may have one.
             "pod" | "pods" | "po" | "deployment" | "deployments" => return None,
             other => {
                 let base = other.split('.').next().unwrap_or(other);
@@ -104,7 +104,8 @@ pub(crate) fn run(args: &KubectlArgs) -> anyhow::Result<ExitCode> {
     block_on(describe(kind, &args))
 }
 
-/// Parses the words as those of this program; prints help and errors of the command line, and ends with its exit status.
+/// Parses the words as arguments of this program. Help and errors of the command line are printed, and end the process with
+/// their exit status.
 fn own(args: &KubectlArgs) -> DescribeArgs {
     let words = std::iter::once(OsString::from("sluice describe")).chain(args.rest.iter().cloned());
     DescribeArgs::try_parse_from(words).unwrap_or_else(|error| error.exit())
@@ -169,7 +170,7 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    /// Prints it; returns whether all parts could be read.
+    /// Prints the object; returns whether all parts could be read.
     async fn print(&self) -> anyhow::Result<bool> {
         let (object, answer) = match self.kind {
             Described::Workload | Described::Job => self.workload().await?,
@@ -194,7 +195,7 @@ impl One<'_> {
         Ok((object, views::why(&read::<Answer<Verdict>>(&answer)?, false, self.look)))
     }
 
-    /// Reads an object of a kind of Kueue; one that does not exist is an error with names like it.
+    /// Reads an object of a kind of Kueue. If it does not exist, the error has similar names.
     async fn object(&self, resource: &ApiResourceInfo) -> anyhow::Result<Option<Value>> {
         let namespace = resource.namespaced.then_some(self.session.namespace.as_str());
         let collection = match namespace {
@@ -254,7 +255,7 @@ impl One<'_> {
     /// Returns the events of an object; `None` if the user may not read them.
     async fn events(&self, object: &Value) -> anyhow::Result<Option<Vec<Value>>> {
         let Some(uid) = text_at(object, "/metadata/uid") else { return Ok(Some(Vec::new())) };
-        // Events of objects of the cluster are in the namespace default.
+        // Events of cluster-scoped objects are in the namespace default.
         let namespace = text_at(object, "/metadata/namespace").unwrap_or("default");
         let path = format!("/api/v1/namespaces/{}/events", encoded(namespace));
         let query = format!("fieldSelector={}", encoded(&format!("involvedObject.uid={uid}")));
@@ -267,7 +268,7 @@ impl One<'_> {
     }
 }
 
-/// Returns how many workloads a queue has.
+/// Returns the numbers of a queue's workloads as text.
 fn counts(pending: PendingView, reserving: u64, admitted: u64) -> String {
     let PendingView { total, inadmissible, .. } = pending;
     format!("{total} pending ({inadmissible} parked), {reserving} with quota, {admitted} admitted\n")

@@ -27,7 +27,7 @@ use crate::people::views;
 use crate::visibility::history::{Rollup, csv};
 use crate::visibility::views::UsageRecordReport;
 
-/// How often a page is asked for again, after pauses of 1, 2, 4 ... seconds.
+/// Maximum number of retries of a page, after pauses of 1, 2, 4 ... seconds.
 const RETRIES: u32 = 5;
 
 /// Arguments of `usage export`.
@@ -59,7 +59,7 @@ enum ExportFormat {
     Csv,
 }
 
-/// A time, and how it was written.
+/// A time, and its text on the command line.
 #[derive(Clone, Debug)]
 struct Given {
     text: String,
@@ -70,7 +70,7 @@ fn given(text: &str) -> Result<Given, String> {
     Ok(Given { text: text.to_owned(), time: period_start(text)? })
 }
 
-/// Where rows go.
+/// Destination of the rows.
 enum Sink {
     Output,
     File(ExportFile),
@@ -87,7 +87,7 @@ impl ExportArgs {
         Ok(())
     }
 
-    /// Returns what two runs must have in common.
+    /// Returns the parameters in which a continued run must equal the former one.
     async fn parameters(&self, connection: &ConnectionArgs) -> anyhow::Result<Parameters> {
         let text = |given: Option<&Given>| given.map(|given| given.text.clone()).unwrap_or_default();
         let format = match self.format {
@@ -111,7 +111,7 @@ impl ExportArgs {
         let until = self.until.as_ref().map(|until| until.time.to_string());
         let rollup = self.rollup.map(Rollup::as_str);
         let next = Some(progress.next.as_str()).filter(|token| !token.is_empty());
-        // After the first page, the token has the period.
+        // After the first page, the token contains the period.
         let until = until.as_deref().filter(|_| next.is_none());
         for (name, value) in [("until", until), ("rollup", rollup), ("continue", next)] {
             if let Some(value) = value {
@@ -160,7 +160,7 @@ impl ExportArgs {
         let mut text = String::new();
         for mut item in items(page) {
             if let Some(fields) = item.as_object_mut() {
-                // What every object of the API has, and the rows have beside it.
+                // Fields of every object of the API, which are no columns of a row.
                 for name in ["apiVersion", "kind", "metadata"] {
                     fields.shift_remove(name);
                 }
@@ -172,7 +172,7 @@ impl ExportArgs {
     }
 }
 
-/// Reads a page; between two of them the record may be away for a moment.
+/// Reads a page; retried for later pages, because the record may be unavailable for a short time.
 async fn read_page(session: &Session, path: &str, is_later: bool) -> anyhow::Result<Value> {
     let mut retries = 0;
     loop {
@@ -194,7 +194,7 @@ async fn read_page(session: &Session, path: &str, is_later: bool) -> anyhow::Res
     }
 }
 
-/// The record has not any more what the next page begins with.
+/// The record no longer has the rows with which the next page begins.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Expired(String);
@@ -207,7 +207,7 @@ impl Sink {
         }
     }
 
-    /// Says what an export that failed left, and how to go on.
+    /// Prints which files a failed export left, and how to continue it.
     fn failed(self, error: anyhow::Error, progress: &Progress) -> anyhow::Error {
         let Self::File(file) = self else { return error };
         let (part, state) = file.left();
@@ -235,7 +235,7 @@ pub(super) async fn run(
     let session = connection.connect().await?;
     let mut progress = Progress { since: args.since.time, ..Progress::default() };
     let mut sink = Sink::Output;
-    // As elsewhere, `-` is standard output.
+    // `-` is standard output, as for other commands.
     let file = args.file.as_ref().filter(|path| path.as_os_str() != "-");
     if let Some(path) = file {
         let parameters = args.parameters(connection).await?;

@@ -1,7 +1,8 @@
-//! A file that is written page by page, and gone on with after it was cut.
+//! A file that is written page by page, and continued after an interruption.
 //!
-//! Invariants: the file has its name when it is whole, and until then `FILE.part`; `FILE.part.state` says how much of that are complete
-//! pages, and what comes next, and is written after the page that it tells of; a file that is there is never overwritten.
+//! Invariants: the file gets its name when it is complete, and is `FILE.part` until then; `FILE.part.state` has the length of
+//! the complete pages and the token of the next one, and is written after the page that it counts; an existing file is never
+//! overwritten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, TryLockError};
@@ -14,27 +15,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::visibility::views::Recorded;
 
-/// How far an export is.
+/// Progress of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Progress {
-    /// What is read, below the version; empty before the first page.
+    /// Path of the list below the group's version; empty before the first page.
     pub(super) resource: String,
     /// Start of the period.
     pub(super) since: Timestamp,
     /// Token of the next page; empty before the first and after the last.
     pub(super) next: String,
-    /// Whether the last page is there.
+    /// Whether the last page is written.
     pub(super) is_done: bool,
     /// Rows of the complete pages.
     pub(super) rows: u64,
-    /// Their bytes.
+    /// Bytes of the complete pages.
     pub(super) bytes: u64,
-    /// For which time that is complete.
+    /// Period for which the rows are complete.
     pub(super) recorded: Recorded,
 }
 
-/// Flags of an export, as they were given; an empty text of one that was not.
+/// Flags of an export as given; an empty text for an absent flag.
 pub(super) type Parameters = BTreeMap<String, String>;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -54,7 +55,7 @@ pub(super) struct ExportFile {
 }
 
 impl ExportFile {
-    /// Opens the part of a file: a new one, or what an export with the same flags left. Returns how far it is.
+    /// Opens `FILE.part`: a new one, or the part that an export with the same flags left. Returns its progress.
     pub(super) fn open(
         path: &Path,
         parameters: Parameters,
@@ -94,7 +95,7 @@ impl ExportFile {
                 state_path.display()
             ),
         };
-        // What is behind the complete pages is a part of one.
+        // Text behind the complete pages is an incomplete page.
         file.set_len(progress.bytes).with_context(named)?;
         file.seek(SeekFrom::End(0)).with_context(named)?;
         let opened = Self { path: path.to_owned(), part, state_path, file, parameters };
@@ -102,31 +103,31 @@ impl ExportFile {
         Ok((opened, progress))
     }
 
-    /// Adds a page, of which `progress` tells.
+    /// Adds a page, which `progress` counts already.
     pub(super) fn write(&mut self, page: &str, progress: &Progress) -> anyhow::Result<()> {
         let written = self.file.write_all(page.as_bytes()).and_then(|()| self.file.sync_data());
         written.with_context(|| self.part.display().to_string())?;
         self.save(progress)
     }
 
-    /// Gives the file its name.
+    /// Renames the complete part to the name of the file.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         check_absent(&self.path)?;
         self.file.sync_all().with_context(|| self.part.display().to_string())?;
         std::fs::rename(&self.part, &self.path).with_context(|| self.path.display().to_string())?;
-        // The file is whole without it.
+        // The file is complete without the state, so a failure does not matter.
         let _ = std::fs::remove_file(&self.state_path);
         Ok(())
     }
 
-    /// Deletes what was made before there was a page.
+    /// Deletes the files of an export without a page.
     pub(super) fn discard(self) {
-        // What cannot be deleted is used by the next export.
+        // A file that cannot be deleted is used by the next export.
         let _ = std::fs::remove_file(&self.state_path);
         let _ = std::fs::remove_file(&self.part);
     }
 
-    /// Returns the names of what an export that was cut leaves.
+    /// Returns the names of the files that an interrupted export leaves.
     pub(super) fn left(&self) -> (String, String) {
         (self.part.display().to_string(), self.state_path.display().to_string())
     }
@@ -226,7 +227,7 @@ mod tests {
         let path = folder.0.join("x.jsonl");
         let (mut file, begin) = open(&path, "30d").unwrap();
         file.write("one\n", &written(&begin, 1, 4)).unwrap();
-        // Half of a page, of which the state does not tell.
+        // Half of a page, which the state does not count.
         file.file.write_all(b"tw").unwrap();
         assert!(open(&path, "30d").unwrap_err().to_string().contains("another export writes it"));
         drop(file);

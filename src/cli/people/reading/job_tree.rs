@@ -23,7 +23,7 @@ use crate::topology::HOSTNAME_LABEL;
 
 /// Objects of a page.
 const PAGE: u32 = 500;
-/// Most nodes that are looked at.
+/// Most nodes that are read.
 const MAX_NODES: usize = 50;
 
 /// Arguments of `tree job`.
@@ -97,7 +97,7 @@ async fn read(session: &Session, name: &str) -> anyhow::Result<JobParts> {
     Ok(JobParts { name, job, workloads, provisioning, pods, nodes, domains })
 }
 
-/// Returns the job that owns a Workload, and what to call it.
+/// Returns the job that owns a Workload, and its name in the tree.
 async fn top(session: &Session, target: &Target) -> anyhow::Result<(Option<Value>, String)> {
     let Some(owner) = target.owners.first() else { return Ok((None, "no job".to_owned())) };
     let mut job = session.caller.get(&owner.path).await?;
@@ -108,7 +108,7 @@ async fn top(session: &Session, target: &Target) -> anyhow::Result<(Option<Value
         Some(group) if kind == "pod" => format!("pod group {group}"),
         _ => format!("{} {owner_name}", text("/kind").unwrap_or_else(|| kind.to_owned())),
     };
-    // A single object says what it is, unlike one of a list.
+    // An item of a list has neither apiVersion nor kind, unlike a single object.
     if let Some(fields) = job.as_object_mut() {
         fields.entry("kind").or_insert_with(|| kind.into());
     }
@@ -159,8 +159,8 @@ async fn part(session: &Session, path: &str, query: &str) -> anyhow::Result<Part
     }
 }
 
-/// Returns what is wrong with the first nodes of pods, and the domains of all that are read, as far as the user may read nodes. Pods
-/// that were placed by their topology say their domains themselves.
+/// Returns the problems of the first nodes of pods, and the domains of all nodes that are read, as far as the user may read
+/// nodes. Pods with a topology assignment have their domains themselves.
 async fn nodes(
     session: &Session,
     pods: &Part,

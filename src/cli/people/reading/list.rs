@@ -1,4 +1,4 @@
-//! `sluice list`.
+//! `sluice list`: queues, Workloads and other kinds as tables or objects.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -124,7 +124,7 @@ pub(crate) async fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
     }
     if let ListKind::Preemption(filter) = &args.kind {
         args.table.check_manager("the history")?;
-        // Objects do not tell what happened: without a manager that records there is no answer.
+        // Objects have no history, so only a manager that records has an answer.
         let session = args.connection.connect().await?;
         let query = ViewQuery { limit: args.most_rows(), ..ViewQuery::default() };
         let read = async || preemptions::read(&session, filter, &query).await;
@@ -174,12 +174,12 @@ impl ListArgs {
         server_tables::of_kind(&self.table, &self.connection, selected).await
     }
 
-    /// Returns the format of objects; `None` for a table, which may be of comma-separated values.
+    /// Returns the format of objects; `None` for a table, which may be comma-separated values.
     fn format(&self) -> anyhow::Result<Option<crate::people::output::ObjectFormat>> {
         if self.table.output.is_csv() { Ok(None) } else { self.table.format() }
     }
 
-    /// Label selector, as it was given.
+    /// Label selector as given.
     pub(super) const fn selector(&self) -> Option<&String> {
         self.selector.as_ref()
     }
@@ -191,7 +191,7 @@ impl ListArgs {
     /// Most rows; `None` for all.
     fn most_rows(&self) -> Option<usize> {
         match self.limit {
-            // It is read again and again.
+            // A watched list is read repeatedly, so it is one page.
             _ if self.watch.watch => Some(PAGE),
             Some(0) => None,
             Some(limit) => Some(limit),
@@ -217,7 +217,7 @@ pub(super) fn resource(session: &Session, plural: &str, all_namespaces: bool) ->
     }
 }
 
-/// Returns what is said of an empty list.
+/// Returns the message for an empty list.
 pub(super) fn nothing(session: &Session, all_namespaces: bool) -> String {
     if all_namespaces {
         "No resources found".to_owned()
@@ -233,7 +233,7 @@ struct ViewList<'a> {
     /// Resource of the views.
     plural: &'static str,
     query: ViewQuery,
-    /// What is said of an empty list.
+    /// Message for an empty list.
     nothing: String,
 }
 
@@ -288,7 +288,7 @@ impl<'a> ViewList<'a> {
         for (kind, name) in named {
             let Some(name) = name else { continue };
             let (caller, namespace) = (&self.session.caller, self.session.namespace.as_str());
-            // Who may not read queues gets the empty list.
+            // A user that may not read queues gets the empty list.
             if caller.get(&kind.object(namespace, name)).await.err().and_then(|error| error.code())
                 == Some(NOT_FOUND)
             {
@@ -320,7 +320,7 @@ impl<'a> ViewList<'a> {
         let look = Look { labels: self.args.show_labels, ..self.args.table.look(time_of(&list)) };
         let items = list.get("items").cloned().unwrap_or_default();
         let text = self.text(&items, look)?;
-        // The tree of cohorts is one picture: its lines are not those of its rows.
+        // The lines of the tree of cohorts do not correspond to rows, so it is printed in full.
         let is_changed = if matches!(self.args.kind, ListKind::Cohort) { &[] } else { is_changed };
         files::print(&printed.changed(&text, is_changed, look.headings))?;
         if let Some(text) = left.note() {
@@ -355,7 +355,7 @@ impl<'a> ViewList<'a> {
                     .unwrap_or_else(|| FlavorResource { flavor: String::new(), resource: String::new() });
                 let forest = Forest { cohorts: &rows, queues: &[] };
                 let (text, cycles) = views::cohort_tree(None, forest, &shown, None, look);
-                // Cohorts of a cycle have no root.
+                // Cohorts in a cycle have no root.
                 for cycle in &cycles {
                     note(cycle);
                 }
@@ -368,7 +368,7 @@ impl<'a> ViewList<'a> {
         })
     }
 
-    /// Reads again and again, and prints the rows that changed.
+    /// Reads repeatedly, and prints the rows that changed. Returns only with an error.
     async fn watch(&self, mut seen: BTreeMap<String, Value>, mut printed: Printed) -> anyhow::Result<()> {
         let mut failures = super::Failures::default();
         loop {
@@ -395,7 +395,7 @@ impl<'a> ViewList<'a> {
         }
     }
 
-    /// Says of a row that is not in the list any more how its Workload ended, or that it is gone.
+    /// Prints for a row that left the list how its Workload ended, or that it no longer exists.
     async fn note_gone(&self, row: &str) {
         let workload = match (&self.args.kind, row.split_once('/')) {
             (ListKind::Workload(_), Some((namespace, name))) => {
@@ -409,7 +409,7 @@ impl<'a> ViewList<'a> {
     }
 }
 
-/// Returns what a row is of: `NAMESPACE/NAME`, or the name.
+/// Returns the key of a row: `NAMESPACE/NAME`, or the name.
 fn key(row: &Value) -> String {
     let text = |pointer| row.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     match text("/metadata/namespace") {
@@ -422,7 +422,7 @@ fn by_key(rows: &[Value]) -> BTreeMap<String, Value> {
     rows.iter().map(|row| (key(row), row.clone())).collect()
 }
 
-/// Returns how a Workload ended, if it did.
+/// Returns how a Workload ended; `None` if it has not finished.
 fn ending(workload: &Value) -> Option<String> {
     let text = |condition: &Value, field: &str| Some(condition.get(field)?.as_str()?.to_owned());
     let conditions = workload.pointer("/status/conditions")?.as_array()?;

@@ -1,6 +1,6 @@
 //! Verbs that read: a request to the aggregated API, its views, and their text.
 //!
-//! Invariant: the text comes from `people::views` alone; JSON is what the server answers, so that both say the same.
+//! Invariant: the text comes from `people::views` alone; JSON is the server's answer, so that both agree.
 
 pub(super) mod audit;
 pub(super) mod capacity;
@@ -45,9 +45,9 @@ use crate::people::output::{ObjectFormat, Output};
 use crate::people::rows_left::RowsLeft;
 use crate::people::views::Look;
 
-/// Between two readings of `-w`.
+/// Interval between two readings of `-w`.
 const READ_AGAIN: Duration = Duration::from_secs(2);
-/// Rows of a page, the most that the server answers.
+/// Rows of a page: the maximum of the server.
 const PAGE: usize = 500;
 
 /// How tables look.
@@ -74,12 +74,12 @@ enum ColorChoice {
 }
 
 impl TableArgs {
-    /// Returns the connection to what answers.
+    /// Returns a session with the source of answers.
     pub(super) async fn connect(&self, connection: &ConnectionArgs) -> anyhow::Result<Session> {
         self.source.connect(connection).await
     }
 
-    /// Returns how texts look on this terminal, at a time.
+    /// Returns the layout of texts on this terminal, at a time.
     pub(super) fn look(&self, now: Timestamp) -> Look {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let is_terminal = std::io::stdout().is_terminal();
@@ -114,17 +114,17 @@ impl TableArgs {
         }
     }
 
-    /// Returns the connection to what has the objects themselves: the cluster, or a file.
+    /// Returns a session with the source of objects: the cluster, or a file.
     pub(super) async fn connect_to_objects(&self, connection: &ConnectionArgs) -> anyhow::Result<Session> {
         self.source.connect_to_objects(connection).await
     }
 
-    /// Returns an error if another source than the cluster is asked for: `what` is read there.
+    /// Returns an error if a flag selects another source than the cluster, because `what` is only there.
     fn check_cluster(&self, what: &str) -> anyhow::Result<()> {
         self.source.check_cluster(what)
     }
 
-    /// Returns an error unless the manager may answer: `what` is known to it alone.
+    /// Returns an error if a flag excludes the manager, because only the manager has `what`.
     pub(super) fn check_manager(&self, what: &str) -> anyhow::Result<()> {
         self.source.check_manager(what)
     }
@@ -143,8 +143,8 @@ pub(super) struct WatchArgs {
 }
 
 impl WatchArgs {
-    /// Prints an answer whenever it changes, where its origin does not count; once without the flag. `read` reads it, `print` prints
-    /// it and returns the exit status.
+    /// With `--watch`, prints an answer whenever it changes, not counting its origin; otherwise prints it once. `read` reads
+    /// it, `print` prints it and returns the exit status.
     pub(super) async fn run<T>(
         self,
         read: impl AsyncFn() -> anyhow::Result<T>,
@@ -176,7 +176,7 @@ impl WatchArgs {
     }
 }
 
-/// Errors of a verb that goes on reading: what passes is waited for, and said once.
+/// Errors of a verb that reads repeatedly. A temporary error is printed once, and the verb waits for its end.
 #[derive(Debug, Default)]
 struct Failures {
     last: Option<String>,
@@ -198,7 +198,7 @@ impl Failures {
     }
 }
 
-/// Drops what changes with every answer.
+/// Drops the fields that change with every answer.
 fn without_origin(mut answer: Value) -> Value {
     if let Some(fields) = answer.as_object_mut() {
         fields.shift_remove("source");
@@ -217,7 +217,7 @@ fn terminal_width() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Returns the time that ages count to: now, or that of a dump.
+/// Returns the time to which ages are counted: now, or the time of a dump.
 pub(super) fn time_of(answer: &Value) -> Timestamp {
     let is_file = answer.pointer("/source/kind").and_then(Value::as_str) == Some("file");
     let time = answer.pointer("/source/time").and_then(Value::as_str).filter(|_| is_file);
@@ -270,19 +270,19 @@ const OF_MANAGER: [&str; 6] = [
     "clusterusagerecords",
 ];
 
-/// Returns the advice to take the cluster's objects instead, where they answer, too.
+/// Returns the advice to use the cluster's objects instead, if they can give the answer.
 fn other_source(what: &str, before: &str) -> String {
     if OF_MANAGER.contains(&what) { String::new() } else { format!("{before} --source cluster") }
 }
 
-/// Whether the resources of a version have this one; a list that cannot be read has all.
+/// Whether a version has a resource; true if the list of resources cannot be read.
 fn serves(group: &Value, what: &str) -> bool {
     let resources = group.get("resources").and_then(Value::as_array);
     let named = |resource: &Value| resource.get("name").and_then(Value::as_str) == Some(what);
     resources.is_none_or(|resources| resources.iter().any(named))
 }
 
-/// Returns the error of a user without a right: on what, who, and what grants it.
+/// Returns the error about a missing right: the resource, the user, and the role that grants it.
 pub(super) fn forbidden(path: &str, what: &str, message: &str) -> anyhow::Error {
     let quoted = |before: &str| message.split_once(before)?.1.split_once('"').map(|(text, _)| text);
     let verb = message
@@ -297,7 +297,7 @@ pub(super) fn forbidden(path: &str, what: &str, message: &str) -> anyhow::Error 
     anyhow!("cannot {verb} {what}{place}: forbidden for user {user:?}\nbind ClusterRole {role}{other}")
 }
 
-/// What of a list is read.
+/// The part of a list that is read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ViewQuery {
     pub(super) fields: String,
@@ -308,7 +308,7 @@ pub(super) struct ViewQuery {
     pub(super) limit: Option<usize>,
 }
 
-/// Rows of a list, as they came, and how many are left.
+/// Rows of a list in the server's order, and the number of the others.
 pub(super) struct Rows {
     /// The last page without its items.
     pub(super) head: Value,
@@ -330,7 +330,7 @@ impl Rows {
     }
 }
 
-/// Reads a list page by page; a row that comes twice, because its order changed between two pages, counts once.
+/// Reads a list page by page; a row that occurs twice, because the order changed between two pages, counts once.
 pub(super) async fn rows(
     session: &Session,
     resource: &str,
@@ -371,7 +371,7 @@ pub(super) async fn rows(
     }
 }
 
-/// Says that a part of an answer is missing.
+/// Prints a note if a part of an answer is missing.
 pub(super) fn note_partial(answer: &Value) {
     if answer.get("partial").and_then(Value::as_bool) == Some(true) {
         note("note: a part of the answer is missing or may differ from the leader's");
@@ -399,7 +399,7 @@ mod tests {
             "cannot list workloadviews: forbidden for user \"nlp-user\"\nbind ClusterRole sluice-cluster-viewer, or use --source cluster"
         );
         assert_eq!(text("workloadviews", "no"), "cannot read workloadviews: no");
-        // What only a manager has is nowhere else.
+        // No other source has what only a manager has.
         let manager = forbidden("managerviews?limit=500", "managerviews", &message("at the cluster scope"));
         assert_eq!(
             manager.to_string(),

@@ -1,4 +1,4 @@
-//! `sluice list preemption`.
+//! `sluice list preemption`: recorded preemptions.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -67,7 +67,7 @@ pub(super) async fn read(
     Ok(rows(session, &resource, &query, "preemptions").await?.into_list())
 }
 
-/// Prints what was read, and since when it is recorded.
+/// Prints the preemptions, and since when they are recorded.
 pub(super) fn print(
     session: &Session,
     table: &TableArgs,
@@ -93,6 +93,6 @@ pub(super) fn print(
         return Ok(ExitCode::SUCCESS);
     }
     note(&views::recorded(&report.recorded, filter.since(), table.look(Timestamp::now())));
-    // By default it is what is recorded of a day.
+    // By default the period is as much of a day as is recorded.
     Ok(if filter.since.is_none() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
 }

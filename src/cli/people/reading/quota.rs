@@ -80,7 +80,7 @@ pub(crate) struct ShareArgs {
 struct Quota {
     cohorts: Vec<CohortView>,
     queues: Vec<ClusterQueueView>,
-    /// Both lists as the server answered.
+    /// Both lists, as answered by the server.
     answer: Value,
 }
 
@@ -102,7 +102,7 @@ impl Quota {
         Forest { cohorts: &self.cohorts, queues: &self.queues }
     }
 
-    /// Returns the flavor-resource that is shown.
+    /// Returns the flavor-resource of the flag, or the fullest one.
     fn shown(&self, args: &ShownArgs) -> anyhow::Result<Option<FlavorResource>> {
         let all = self
             .queues
@@ -199,7 +199,7 @@ pub(crate) async fn share(args: &ShareArgs) -> anyhow::Result<ExitCode> {
         args.table.print(&quota.answer, |_: Value, look| {
             Ok(views::share(root.as_deref(), quota.forest(), shown.as_ref(), look))
         })?;
-        // Cohorts of a cycle have no root, and no share.
+        // Cohorts in a cycle have no root, and no share.
         let cycles = views::cycles(&quota.cohorts);
         for cycle in &cycles {
             note(cycle);

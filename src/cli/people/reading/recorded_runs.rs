@@ -1,4 +1,4 @@
-//! Earlier runs that a durable record knows, for estimates: Workloads are often deleted soon after their end.
+//! Earlier runs from the durable record, for estimates, because Workloads are often deleted soon after their end.
 //!
 //! Invariant: a bounded number of pages is read; without a record, or without the right to read it, there are no runs.
 
@@ -16,20 +16,21 @@ use crate::simulate::estimate::RecordedRun;
 use crate::simulate::estimate::run_times::Run;
 use crate::visibility::views::{UsageRecordReport, UsageRecordView};
 
-/// Starts of the periods that are read, the last one first, in days before now, as long as they have few enough pages.
+/// Starts of the periods that are read one after the other, in days before now. Each ends where the former one begins.
 const PERIODS: [i64; 3] = [1, 7, 30];
 /// Most pages of a period.
 const MAX_PAGES: usize = 10;
-/// How a run ends that says how long such runs take; evicted ones do not.
+/// End of runs that are used for estimates: the length of an evicted run proves nothing.
 const ENDED: &str = "Finished";
 
-/// Returns the runs that have ended, of the longest time of few enough pages.
+/// Returns the ended runs of all periods before the first one with more than `MAX_PAGES` pages; of that one only if it is the
+/// latest.
 pub(super) async fn read_runs(session: &Session, now: Timestamp) -> Vec<RecordedRun> {
     let (mut found, mut until) = (Vec::new(), now);
     for days in PERIODS {
         let Some(since) = now.checked_sub(SignedDuration::from_hours(24 * days)).ok() else { break };
         let (rows, is_whole) = rows(session, (since, until)).await;
-        // Of a period that is not whole, the last runs are missing.
+        // An incomplete period lacks its last runs.
         if is_whole || found.is_empty() {
             found.extend(rows);
         }
@@ -41,13 +42,13 @@ pub(super) async fn read_runs(session: &Session, now: Timestamp) -> Vec<Recorded
     runs(&found)
 }
 
-/// Returns the rows of a period, and whether these are all.
+/// Returns the rows of a period, and whether they are complete.
 async fn rows(session: &Session, (since, until): (Timestamp, Timestamp)) -> (Vec<UsageRecordView>, bool) {
     let (mut rows, mut token) = (Vec::new(), String::new());
     for _ in 0..MAX_PAGES {
         let mut path =
             format!("{VIEWS}/clusterusagerecords?limit={PAGE}&since={}", encoded(&since.to_string()));
-        // After the first page, the token has the period.
+        // After the first page, the token contains the period.
         let (name, value) =
             if token.is_empty() { ("until", until.to_string()) } else { ("continue", token.clone()) };
         let _ = write!(path, "&{name}={}", encoded(&value));

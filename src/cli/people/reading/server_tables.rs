@@ -1,4 +1,4 @@
-//! Lists that the API server makes: pods of a job, and kinds of Kueue without a view.
+//! Tables that the API server makes: pods of a job, and kinds of Kueue without a view.
 
 use std::process::ExitCode;
 
@@ -124,7 +124,7 @@ async fn print_objects(
         let text = |field: &str| page.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (version, kind) = (text("apiVersion"), text("kind"));
         for fields in found.iter_mut().filter_map(Value::as_object_mut) {
-            // Items of a list of a built-in kind do not say what they are.
+            // Items of a list of a built-in kind have neither apiVersion nor kind.
             fields.entry("apiVersion").or_insert_with(|| version.clone().into());
             fields.entry("kind").or_insert_with(|| kind.trim_end_matches("List").into());
         }

@@ -1,4 +1,4 @@
-//! `sluice status`.
+//! `sluice status`: the state of the manager.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use crate::cli::people::kinds::MANAGER;
 use crate::people::views;
 use crate::visibility::views::ManagerView;
 
-/// The answer is no, and a flag asked.
+/// Exit status if the answer is no and a flag makes that an error.
 const EXIT_NO: u8 = 4;
 
 /// Arguments of `status`.
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
 fn print(args: &StatusArgs, list: &Value) -> anyhow::Result<ExitCode> {
     note_partial(list);
     let views: Vec<ManagerView> = read(&list.get("items").cloned().unwrap_or_default())?;
-    // The leader knows most; a replica that answers without one is better than nothing.
+    // The leader's row has the most; without a leader the first replica is shown.
     let Some(place) = views.iter().position(|view| view.leads).or((!views.is_empty()).then_some(0)) else {
         bail!("no replica of the manager is known");
     };
@@ -60,14 +60,14 @@ fn print(args: &StatusArgs, list: &Value) -> anyhow::Result<ExitCode> {
     Ok(if args.fail && !is_well { ExitCode::from(EXIT_NO) } else { ExitCode::SUCCESS })
 }
 
-/// Returns the leaders in the rows of replicas.
+/// Returns the rows of leaders.
 fn leaders(list: &mut Value) -> impl Iterator<Item = &mut Map<String, Value>> {
     let rows = list.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten();
     rows.filter_map(|row| row.get_mut("leader")?.as_object_mut())
 }
 
-/// Returns how many replicas of the manager are ready, and how many there should be: what their Deployments say, if the user may read
-/// them. The manager itself knows only those that answer.
+/// Returns the numbers of ready and wanted replicas of the manager, from its Deployments; `None` if the user may not read them.
+/// The manager itself knows only the replicas that answer.
 async fn replicas(session: &Session) -> Option<(u64, u64)> {
     let path = format!("/apis/apps/v1/deployments?limit={PAGE}&labelSelector={}", encoded(MANAGER));
     let found = session.caller.get(&path).await.ok()?;

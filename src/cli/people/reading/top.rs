@@ -1,7 +1,7 @@
-//! `sluice top`.
+//! `sluice top`: a screen of workloads or queues that is read repeatedly.
 //!
-//! Invariants: it only reads; the terminal is as it was before, however it ends; a reading that fails leaves the last one on the
-//! screen, and says so.
+//! Invariants: it only reads; the terminal is restored however the program ends; after a failed reading the last one stays on
+//! the screen, with the error.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ use crate::visibility::views::{Answer, ManagerView, Verdict};
 
 /// Shortest time between two readings.
 const SHORTEST: Duration = Duration::from_millis(500);
-/// Events of the terminal that may wait.
+/// Most events of the terminal that wait.
 const EVENTS: usize = 64;
 
 /// Arguments of `top`.
@@ -63,7 +63,7 @@ enum Rows {
 pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let session = args.table.connect(&args.connection).await?;
     let source = Source { args, session: &session };
-    // An error of the first reading is no screen: it is printed as that of `list`.
+    // An error of the first reading is printed like that of `list`, without a screen.
     let reading = source.read().await?;
     let screen = TopScreen::new(match args.kind {
         Rows::Workload => TopKind::Workloads,
@@ -79,7 +79,7 @@ impl TopArgs {
     }
 }
 
-/// Where readings come from.
+/// Source of readings.
 struct Source<'a> {
     args: &'a TopArgs,
     session: &'a Session,
@@ -97,7 +97,7 @@ impl Source<'_> {
         let is_whole = self.args.all_namespaces && self.args.clusterqueue.is_none();
         let queues = match self.args.kind {
             Rows::Queue => Some(self.queues().await?),
-            // For the counts alone: without the right, those of the rows stand there.
+            // Queues are read only for their counts; without the right, the counts of the rows are shown.
             Rows::Workload if is_whole => self.queues().await.ok(),
             Rows::Workload => None,
         };
@@ -110,7 +110,7 @@ impl Source<'_> {
         read(&found.items.into())
     }
 
-    /// Returns what the leader decides; `None` without the right, or where no manager answers.
+    /// Returns the decisions of the leader; `None` without the right, or if no manager answers.
     async fn decisions(&self) -> Option<crate::visibility::views::DecisionView> {
         let found = rows(self.session, "managerviews", &ViewQuery::default(), "managerviews").await.ok()?;
         let managers: Vec<ManagerView> = read(&found.items.into()).ok()?;
@@ -182,19 +182,19 @@ impl Source<'_> {
     }
 }
 
-/// The terminal in raw mode, on its other screen.
+/// The terminal in raw mode, on the alternate screen.
 struct Terminal;
 
 impl Terminal {
     fn take() -> anyhow::Result<Self> {
         terminal::enable_raw_mode()?;
-        // Made before the second step, so that its failure ends raw mode.
+        // Created before the second step, so that a failure of it ends raw mode.
         let taken = Self;
         execute!(std::io::stdout(), EnterAlternateScreen, Hide)?;
         Ok(taken)
     }
 
-    /// Replaces what is shown, in one write.
+    /// Replaces the lines on the screen in one write.
     fn draw(lines: &[String]) -> anyhow::Result<()> {
         let mut frame = Vec::new();
         for (row, line) in lines.iter().enumerate() {
@@ -212,20 +212,20 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
+        // A terminal that no longer exists needs no restoring.
         let _ = execute!(std::io::stdout(), Show, LeaveAlternateScreen);
         let _ = terminal::disable_raw_mode();
     }
 }
 
 fn size() -> Size {
-    // A serial console does not know its size, and says 0.
+    // A serial console does not know its size, and reports 0.
     let known = terminal::size().ok().filter(|(columns, lines)| *columns > 0 && *lines > 0);
     let (columns, lines) = known.unwrap_or((80, 24));
     Size { columns: columns.into(), lines: lines.into() }
 }
 
-/// Returns what the terminal says, read by a thread: it has no other way to wait.
+/// Returns the events of the terminal. A thread reads them, because the library has no asynchronous way to wait.
 fn terminal_events() -> Receiver<Event> {
     let (sender, receiver) = mpsc::channel(EVENTS);
     std::thread::spawn(move || {
@@ -238,7 +238,7 @@ fn terminal_events() -> Receiver<Event> {
     receiver
 }
 
-/// Waits for a signal that ends the program. Ctrl-C comes as a key.
+/// Waits for a signal that ends the program. Ctrl-C arrives as a key.
 async fn terminated() {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut end), Ok(mut hangup)) = (signal(SignalKind::terminate()), signal(SignalKind::hangup()))

@@ -1,6 +1,6 @@
 //! The levels of the topology on which Workloads were placed.
 //!
-//! Invariant: what the user may not read is left out; then the levels are those that the assignment itself has.
+//! Invariant: unreadable objects are no error: without them the levels are those of the assignment itself.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::cli::people::pages::encoded;
 use crate::kube::client::all_path;
 use crate::people::workload_object::text_at;
 
-/// Returns labels, the widest first; none without a topology assignment.
+/// Returns the labels of the levels, the widest first; none without a topology assignment.
 pub(super) async fn of(session: &Session, workloads: &[Value]) -> Vec<String> {
     let sets = workloads.iter().flat_map(|workload| {
         workload
@@ -30,7 +30,7 @@ pub(super) async fn of(session: &Session, workloads: &[Value]) -> Vec<String> {
         .flat_map(|flavors| flavors.values().filter_map(Value::as_str))
         .collect();
     for flavor in flavors {
-        // An assignment down to the host names the host alone: the levels above it are those of the Topology.
+        // An assignment down to hosts has the host name alone; the levels above come from the Topology.
         if let Some(levels) = of_flavor(session, flavor).await {
             return levels;
         }

@@ -1,4 +1,4 @@
-//! `sluice usage`.
+//! `sluice usage`: hours by group in a period.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ use crate::people::views;
 use crate::visibility::history::{csv, since};
 use crate::visibility::views::UsageReport;
 
-/// How long the period is, unless it is said.
+/// Default length of the period.
 pub(super) const DEFAULT_PERIOD: &str = "24h";
 
 /// Arguments of `usage`.
@@ -57,7 +57,7 @@ fn groups() -> Vec<&'static str> {
     UsageGroup::ALL.map(UsageGroup::as_str).to_vec()
 }
 
-/// Reads the start of a period that ends now.
+/// Parses the start of a period that ends now.
 pub(super) fn period_start(text: &str) -> Result<Timestamp, String> {
     since(text, Timestamp::now())
 }
@@ -76,7 +76,7 @@ impl UsageArgs {
         query
     }
 
-    /// Returns an error if a flag is given that the rows of the record do not take.
+    /// Returns an error if a flag is given that the rows of the record do not support.
     fn check_no_report(&self) -> anyhow::Result<()> {
         let given = [
             ("--by", self.by.is_some()),
@@ -95,7 +95,7 @@ impl UsageArgs {
         Ok(())
     }
 
-    /// Reads the report of the cluster, or that of the namespace where it is asked for or all that the user may see.
+    /// Reads the report of the cluster, or of the namespace if a flag selects it or if the user may see no more.
     async fn read(&self, session: &Session, since: Timestamp) -> anyhow::Result<Value> {
         let query = self.query(since);
         let own = format!("namespaces/{}/usagereports{query}", encoded(&session.namespace));
@@ -147,7 +147,7 @@ pub(crate) async fn run(args: &UsageArgs) -> anyhow::Result<ExitCode> {
     if !report.attribution.is_empty() && !is_csv && args.table.format()?.is_none() {
         note(&report.attribution);
     }
-    // The period that is taken by default is what is recorded of a day.
+    // The default period is as much of a day as is recorded.
     let is_enough = report.recorded.complete || args.since.is_none();
     Ok(if is_enough { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
 }

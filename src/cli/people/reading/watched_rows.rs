@@ -1,16 +1,17 @@
-//! Rows of a list that is read again and again, in line with the headings above them.
+//! Rows of a list that is read repeatedly, aligned with the headings above them.
 //!
-//! Invariant: a row has the widths of the headings that were printed last; where a wider value comes, they are printed again.
+//! Invariant: a row has the column widths of the headings that were printed last; before a wider value the headings are printed
+//! again.
 
-/// What was printed of a list.
+/// Headings that were printed last.
 #[derive(Debug, Default)]
 pub(super) struct Printed {
     headings: String,
 }
 
 impl Printed {
-    /// Returns what is to be printed of a table: the rows that changed, below headings unless the last ones are the same. The text of
-    /// a table has a line for each row; one that has not, such as a tree, is printed whole.
+    /// Returns the text to print of a table: the rows that changed, below headings unless the last ones are the same. A table
+    /// has a line for each row; a text with other lines, such as a tree, is printed in full.
     pub(super) fn changed(&mut self, text: &str, is_changed: &[bool], with_headings: bool) -> String {
         let mut lines = text.split_inclusive('\n');
         let headings = if with_headings { lines.next().unwrap_or_default() } else { "" };

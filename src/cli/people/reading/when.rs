@@ -1,7 +1,7 @@
 //! `sluice why --when`: a range in which a pending workload may be admitted, simulated in this process.
 //!
-//! Invariants: nothing is listed for a question that has no answer; a durable record is read only where stored Workloads do not say
-//! enough.
+//! Invariants: nothing is listed for a question without an answer; the durable record is read only if the stored Workloads have
+//! too few runs.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::simulate::estimate::run_times::ENOUGH;
 use crate::simulate::estimate::{AdmissionRange, MAX_AHEAD, RecordedRun, Refusal, TIME_LIMIT, estimate};
 use crate::visibility::views::{Estimate, EstimatedRange, Verdict};
 
-/// Returns when a workload may be admitted, or why that is not known. `verdict` is the answer about it.
+/// Returns when a workload may be admitted, or why that is not known. `verdict` is the workload's verdict.
 pub(super) async fn admission(
     session: &Session,
     workload: &ObjectKey,
@@ -54,7 +54,7 @@ pub(super) async fn admission(
     }))
 }
 
-/// Returns why there is no estimate, as far as the verdict says it.
+/// Returns the refusal that follows from the verdict alone; `None` if a simulation is needed.
 fn refused_at_once(verdict: &Verdict) -> Option<Refusal> {
     use crate::visibility::views::WorkloadState::Pending;
     let row = &verdict.workload;
@@ -103,13 +103,13 @@ fn view(range: &AdmissionRange, cluster_queue: &str) -> EstimatedRange {
     }
 }
 
-/// Returns a time without the fractions that simulated time has.
+/// Returns a time in whole seconds; simulated time has fractions.
 fn whole_second(time: Timestamp) -> Timestamp {
     let round = jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Floor);
     time.round(round).unwrap_or(time)
 }
 
-/// Returns the value of an answer to this question.
+/// Returns the result as a value of the views.
 pub(super) fn answer(found: &Result<EstimatedRange, Refusal>) -> Estimate {
     match found {
         Ok(range) => Estimate::Range(range.clone()),
@@ -142,7 +142,7 @@ mod tests {
                 json!({"reason": "Deactivated", "stuck": true}),
                 Some("it waits for a change, not for others to end: Deactivated"),
             ),
-            // Quota is free, and yet it never starts: the head before it is too large.
+            // There is free quota, but the workload never starts, because the head before it is too large.
             (
                 json!({"reason": "WaitingForQuota", "stuck": true, "obstacle": "Behind ns/head, which can never be admitted"}),
                 Some(
@@ -150,7 +150,7 @@ mod tests {
                 ),
             ),
             (json!({"reason": "WaitingForQuota"}), None),
-            // What a condition says is no obstacle where the verdict has none.
+            // The reason of a condition is no obstacle if the verdict has none.
             (json!({"reason": "NoMatchingFlavor"}), None),
             (json!({"position": position(2_001)}), None),
             (json!({"position": position(12_401)}), Some("12,400 workloads are ahead (limit 2,000)")),

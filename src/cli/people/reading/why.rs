@@ -1,4 +1,4 @@
-//! `sluice why`.
+//! `sluice why`: the verdict of a Workload.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ use crate::people::views;
 use crate::simulate::estimate::Refusal;
 use crate::visibility::views::{Answer, Verdict};
 
-/// The answer is no, and a flag asked.
+/// Exit status if the answer is no and a flag makes that an error.
 const EXIT_NO: u8 = 4;
 
 /// Arguments of `why`.
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
     let key = ObjectKey::new(&namespace, &name);
     let mut path = format!("namespaces/{}/workloadviews/{}/verdict", encoded(&namespace), encoded(&name));
     if let Some(other) = &args.before {
-        // Another namespace may be named; a job is TYPE/NAME.
+        // The text before the slash is a namespace, or the type of a job.
         let is_key = match other.split_once('/') {
             Some((first, _)) => discovery.find(first).await?.is_none(),
             None => false,
@@ -122,7 +122,7 @@ impl WhyArgs {
     }
 }
 
-/// Returns an answer about views if there is one; a missing right is an error.
+/// Returns an answer of the views; `None` if there is no such object. A missing right is an error.
 fn permitted(path: &str, answer: Result<Value, CallError>) -> anyhow::Result<Option<Value>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -133,8 +133,8 @@ fn permitted(path: &str, answer: Result<Value, CallError>) -> anyhow::Result<Opt
     }
 }
 
-/// Returns namespace and name of the Workload that a text names. The views are asked first, so that their right is enough; what they
-/// do not know is looked for among the objects, which says why there is no Workload.
+/// Returns namespace and name of the Workload that a text names. The views are asked first, so that the right to them is
+/// enough. Otherwise the objects are searched, which also gives the reason why a job has no Workload.
 pub(super) async fn workload(
     session: &Session,
     discovery: &mut Discovery<'_>,
@@ -158,7 +158,7 @@ pub(super) async fn workload(
             let list = session.caller.get(&format!("{views}?fieldSelector={selector}")).await;
             let list = permitted(&namespaced, list)?;
             let mut rows = list.map(|mut list| items(&mut list)).unwrap_or_default();
-            // Of several, as slices of an elastic job, the one that has not finished counts.
+            // Of several, as for an elastic job, the unfinished one is used.
             rows.sort_by_key(|row| row.get("state").and_then(Value::as_str) == Some("Finished"));
             rows.into_iter().next()
         }

@@ -1,4 +1,4 @@
-//! `sluice list workload`: which Workloads, in which order, and the objects themselves.
+//! `sluice list workload`: selection and order of Workloads, and output of the objects themselves.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -60,7 +60,7 @@ enum SortBy {
     Age,
 }
 
-/// Reads a value of a field of Workloads: what the server would refuse is a wrong command line already.
+/// Parses a value of a field of Workloads. A value that the server would refuse is an error of the command line.
 fn value_of(field: &str, text: &str) -> Result<String, String> {
     if text.contains([',', '=']) {
         return Err("one value expected; the flag may be repeated".to_owned());
