@@ -16,7 +16,7 @@ use crate::cli::files;
 /// Most names from the cluster.
 const LIMIT: usize = 100;
 /// Longest wait for names from the cluster.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Cobra's directive: candidates are no file names.
 const NO_FILES: &str = ":4";
 /// Cobra's directive: the same, and no space is added after a candidate.
@@ -108,7 +108,7 @@ fn candidates(mut command: Command, words: &[String]) -> Vec<String> {
         None => ("", before_none()),
     };
     let connection_flags = super::connection_flags();
-    let place = Place::of(&command, &connection_flags, before);
+    let place = Cursor::of(&command, &connection_flags, before);
     let values = |arg: &Arg, prefix: &str| {
         let mut found = place.values(&command, arg, before, prefix);
         found.retain(|word| word.starts_with(prefix));
@@ -170,7 +170,7 @@ fn joined(words: &[String]) -> (Vec<String>, bool) {
 }
 
 /// The command line before the cursor.
-struct Place<'a> {
+struct Cursor<'a> {
     command: &'a Command,
     /// Flags for the cluster, which may precede the verb.
     connection_flags: &'a Command,
@@ -182,7 +182,7 @@ struct Place<'a> {
     awaited: Option<&'a Arg>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Cursor<'a> {
     fn of(command: &'a Command, connection_flags: &'a Command, words: &'a [String]) -> Self {
         let mut place =
             Self { command, connection_flags, path: Vec::new(), names: Vec::new(), awaited: None };

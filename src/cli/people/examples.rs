@@ -7,12 +7,12 @@ use clap::Command;
 /// A command line, and its purpose.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Example {
-    pub(super) says: &'static str,
+    pub(super) purpose: &'static str,
     pub(super) line: &'static str,
 }
 
-const fn row(path: &'static str, says: &'static str, line: &'static str) -> (&'static str, Example) {
-    (path, Example { says, line })
+const fn row(path: &'static str, purpose: &'static str, line: &'static str) -> (&'static str, Example) {
+    (path, Example { purpose, line })
 }
 
 /// Most examples of a verb that shows the examples of the verbs below it.
@@ -176,7 +176,7 @@ fn added(mut command: Command, path: &str) -> Command {
         return command;
     }
     let lines: Vec<String> =
-        examples.iter().map(|example| format!("  # {}\n  {}", example.says, example.line)).collect();
+        examples.iter().map(|example| format!("  # {}\n  {}", example.purpose, example.line)).collect();
     // Users do not read further than the flags of the connection, which come last, so the examples precede them.
     command.help_template(format!(
         "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\nExamples:\n{}\n\n{{all-args}}{{after-help}}",
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn each_example_parses_as_the_verb_that_it_is_of() {
-        for (path, Example { line, says }) in EXAMPLES {
+        for (path, Example { line, purpose }) in EXAMPLES {
             let start = line.find("sluice ").unwrap();
             let line = line[start..].split(" | ").next().unwrap().trim_end_matches(')');
             let words: Vec<&str> = line.split(' ').collect();
@@ -260,7 +260,7 @@ mod tests {
                 (of, at) = (format!("{of} {name}").trim_start().to_owned(), below);
             }
             assert!(path.is_empty() || of == *path, "{path}: {line}");
-            assert!(!says.ends_with('.') && says.is_ascii() && line.is_ascii(), "{says}");
+            assert!(!purpose.ends_with('.') && purpose.is_ascii() && line.is_ascii(), "{purpose}");
             assert!(!line.contains(['{', '}']), "{line}: a template of help has these for its parts");
         }
     }

@@ -71,13 +71,13 @@ fn page(command: &Command, path: &[&str]) -> anyhow::Result<String> {
     more.control("SH", ["EXAMPLES"]);
     for example in examples::of(&path.join(" ")) {
         more.control("PP", []);
-        more.text([roman(example.says), line_break(), bold(example.line)]);
+        more.text([roman(example.purpose), line_break(), bold(example.line)]);
     }
     more.control("SH", ["EXIT STATUS"]);
-    for (status, says) in statuses(command, path) {
+    for (status, meaning) in statuses(command, path) {
         more.control("TP", []);
         more.text([bold(status.to_string())]);
-        more.text([roman(says)]);
+        more.text([roman(meaning)]);
     }
     more.control("SH", ["SEE ALSO"]);
     more.text(see_also(path));

@@ -233,7 +233,7 @@ async fn why_none(session: &Session, text: &str, job: &Value) -> anyhow::Result<
     let of_job = |pointer: &str| text_at(job, pointer).unwrap_or_default();
     let (kind, name) = (of_job("/kind"), of_job("/metadata/name"));
     let namespace = super::pages::encoded(&session.namespace);
-    let said = |reason: Option<&str>, message: Option<&str>| {
+    let without = |reason: Option<&str>, message: Option<&str>| {
         let (reason, message) = (reason?.to_owned(), message?.trim_end_matches('.').to_owned());
         Some(WithoutWorkload { job: text.to_owned(), reason, message })
     };
@@ -242,7 +242,7 @@ async fn why_none(session: &Session, text: &str, job: &Value) -> anyhow::Result<
     match session.caller.get(&views).await {
         Ok(list) => {
             let why = |field: &str| text_at(&list, &format!("/withoutWorkload/{field}"));
-            if let Some(why) = said(why("reason"), why("message")) {
+            if let Some(why) = without(why("reason"), why("message")) {
                 return Ok(Some(why));
             }
         }
@@ -262,7 +262,7 @@ async fn why_none(session: &Session, text: &str, job: &Value) -> anyhow::Result<
         times.iter().find_map(|pointer| text_at(event, pointer)).unwrap_or_default().to_owned()
     };
     let newest = events.iter().max_by_key(|event| time(event));
-    Ok(newest.and_then(|event| said(text_at(event, "/reason"), text_at(event, "/message"))))
+    Ok(newest.and_then(|event| without(text_at(event, "/reason"), text_at(event, "/message"))))
 }
 
 fn is_owned(workload: &Value, uid: &str) -> bool {

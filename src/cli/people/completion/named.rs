@@ -7,7 +7,7 @@ use ::kube::config::Kubeconfig;
 use clap::{Arg, Command};
 use serde_json::Value;
 
-use super::{LIMIT, PATIENCE, connection};
+use super::{LIMIT, TIMEOUT, connection};
 use crate::cache::Kind;
 use crate::cli::cluster_objects::block_on;
 use crate::cli::people::connection::Session;
@@ -161,8 +161,8 @@ impl Named {
             let session = connection.connect().await?;
             self.read(&session, asked).await
         };
-        let patient = async { tokio::time::timeout(PATIENCE, read).await.unwrap_or_else(|_| Ok(Vec::new())) };
-        let mut found = block_on(patient).unwrap_or_default();
+        let bounded = async { tokio::time::timeout(TIMEOUT, read).await.unwrap_or_else(|_| Ok(Vec::new())) };
+        let mut found = block_on(bounded).unwrap_or_default();
         // The sources of names may repeat a name.
         found.sort();
         found.dedup();

@@ -65,7 +65,7 @@ pub(super) struct WorkloadArgs {
 }
 
 /// A Workload and the jobs that own it.
-struct Doomed {
+struct Deletion {
     workload: Owned,
     namespace: String,
     owners: Vec<Owned>,
@@ -91,16 +91,16 @@ pub(super) async fn run(connection: &ConnectionArgs, args: &WorkloadArgs) -> any
     }
     let dry_run = args.dry_run.strategy()?;
     let session = connection.connect().await?;
-    let doomed = read(&session, args).await?;
-    if doomed.is_empty() {
+    let deletions = read(&session, args).await?;
+    if deletions.is_empty() {
         return Ok(());
     }
-    let has_jobs = doomed.iter().any(|doomed| !doomed.owners.is_empty());
-    if dry_run == DryRun::None && !args.yes && has_jobs && !confirm(&doomed, args.all)? {
+    let has_jobs = deletions.iter().any(|deletion| !deletion.owners.is_empty());
+    if dry_run == DryRun::None && !args.yes && has_jobs && !confirm(&deletions, args.all)? {
         return files::print("Deletion is canceled\n");
     }
     let writer = Writer { caller: &session.caller, dry_run };
-    for Doomed { workload, owners, .. } in &doomed {
+    for Deletion { workload, owners, .. } in &deletions {
         // The garbage collector deletes the Workload of a job.
         let objects = if owners.is_empty() { std::slice::from_ref(workload) } else { owners };
         for object in objects {
@@ -124,30 +124,30 @@ async fn delete(writer: &Writer<'_>, object: &Owned) -> anyhow::Result<()> {
 }
 
 /// Reads the Workloads, page by page or by name; keeps only the parts that deleting needs.
-async fn read(session: &Session, args: &WorkloadArgs) -> anyhow::Result<Vec<Doomed>> {
+async fn read(session: &Session, args: &WorkloadArgs) -> anyhow::Result<Vec<Deletion>> {
     let mut discovery = Discovery::new(&session.caller);
-    let mut doomed = Vec::new();
+    let mut deletions = Vec::new();
     if args.all {
         let namespace = args.all_namespaces.namespace(&session.namespace);
         let options = ListOptions { page: page_size()?, ..ListOptions::default() };
         let mut pages = Pages::new(&session.caller, &PeopleKind::Workload.collection(namespace), &options);
         while let Some(mut page) = pages.next().await? {
             for workload in items(&mut page) {
-                doomed.push(of(&mut discovery, &workload).await?);
+                deletions.push(of(&mut discovery, &workload).await?);
             }
         }
     }
     for name in &args.names {
         match session.caller.get(&PeopleKind::Workload.object(&session.namespace, name)).await {
-            Ok(workload) => doomed.push(of(&mut discovery, &workload).await?),
+            Ok(workload) => deletions.push(of(&mut discovery, &workload).await?),
             Err(CallError::Status { code: NOT_FOUND, message, .. }) => note(&message),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(doomed)
+    Ok(deletions)
 }
 
-async fn of(discovery: &mut Discovery<'_>, workload: &Value) -> anyhow::Result<Doomed> {
+async fn of(discovery: &mut Discovery<'_>, workload: &Value) -> anyhow::Result<Deletion> {
     let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
     let mut owners = Vec::new();
     for owner in workload.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten()
@@ -168,18 +168,18 @@ async fn of(discovery: &mut Discovery<'_>, workload: &Value) -> anyhow::Result<D
         name: format!("workload.kueue.x-k8s.io/{name}"),
         uid: text(workload, "/metadata/uid"),
     };
-    Ok(Doomed { workload, namespace, owners })
+    Ok(Deletion { workload, namespace, owners })
 }
 
 /// Lists what would be deleted and asks.
-fn confirm(doomed: &[Doomed], all: bool) -> anyhow::Result<bool> {
-    let with_jobs: Vec<&Doomed> = doomed.iter().filter(|doomed| !doomed.owners.is_empty()).collect();
+fn confirm(deletions: &[Deletion], all: bool) -> anyhow::Result<bool> {
+    let with_jobs: Vec<&Deletion> = deletions.iter().filter(|deletion| !deletion.owners.is_empty()).collect();
     let mut message = "This operation will also delete:\n".to_owned();
     let shown = if all { SHOWN } else { with_jobs.len() };
-    let line = |doomed: &&Doomed| {
-        let owners: Vec<&str> = doomed.owners.iter().map(|owner| owner.name.as_str()).collect();
-        let workload = doomed.workload.name.split_once('/').map_or("", |(_, name)| name);
-        format!("  - {} associated with the {}/{workload} workload\n", owners.join(", "), doomed.namespace)
+    let line = |deletion: &&Deletion| {
+        let owners: Vec<&str> = deletion.owners.iter().map(|owner| owner.name.as_str()).collect();
+        let workload = deletion.workload.name.split_once('/').map_or("", |(_, name)| name);
+        format!("  - {} associated with the {}/{workload} workload\n", owners.join(", "), deletion.namespace)
     };
     // kueuectl has an empty line between the lines of named workloads.
     let between = if all { "" } else { "\n" };
@@ -188,8 +188,8 @@ fn confirm(doomed: &[Doomed], all: bool) -> anyhow::Result<bool> {
         let _ = writeln!(message, "  - and {} more", with_jobs.len() - shown);
     }
     if all {
-        let jobs: usize = with_jobs.iter().map(|doomed| doomed.owners.len()).sum();
-        let _ = writeln!(message, "{} workloads and {jobs} jobs.", doomed.len());
+        let jobs: usize = with_jobs.iter().map(|deletion| deletion.owners.len()).sum();
+        let _ = writeln!(message, "{} workloads and {jobs} jobs.", deletions.len());
     }
     files::print(&format!("{message}Do you want to proceed (y/n)? "))?;
     std::io::stdout().flush()?;

@@ -389,14 +389,14 @@ impl<'a> ViewList<'a> {
                 self.print(found, &is_changed, &mut printed)?;
             }
             for gone in seen.keys().filter(|key| !now.contains_key(*key)) {
-                self.note_gone(gone).await;
+                self.note_end(gone).await;
             }
             seen = now;
         }
     }
 
     /// Prints for a row that left the list how its Workload ended, or that it no longer exists.
-    async fn note_gone(&self, row: &str) {
+    async fn note_end(&self, row: &str) {
         let workload = match (&self.args.kind, row.split_once('/')) {
             (ListKind::Workload(_), Some((namespace, name))) => {
                 let path = PeopleKind::Workload.object(namespace, name);
