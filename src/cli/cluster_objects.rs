@@ -18,7 +18,7 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 const PAGE_SIZE: u32 = 500;
 /// HTTP status for a kind that is not installed.
 const NOT_FOUND: u16 = 404;
-/// HTTP status for an unknown user, who may read nothing.
+/// HTTP status for an unknown user: nothing can be read.
 const UNAUTHORIZED: u16 = 401;
 
 /// The objects of a cluster, Workloads last, and the kinds that could not be read.

@@ -19,7 +19,7 @@ pub struct OverviewQuery {
     pub fr: String,
 }
 
-/// The start page: all queues, or those below a cohort.
+/// The start page: all queues, or the queues below a cohort.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overview {

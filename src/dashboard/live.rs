@@ -57,7 +57,7 @@ pub fn row_ids(html: &str) -> Option<Vec<String>> {
     html.contains(" id=\"changes\" ").then(|| rows().map(|(id, _)| id.to_owned()).collect())
 }
 
-/// Returns the parts of a page that differ from those of a browser, by id, and records that the browser now has them.
+/// Returns the parts of a page that a browser lacks, by id, and records that the browser now has them.
 pub fn changes(known: &mut Fragments, html: &str) -> Vec<(String, String)> {
     let mut changed = Vec::new();
     for (id, part) in parts(html) {

@@ -77,7 +77,7 @@ pub fn router(review: Review, metrics: ReviewMetrics) -> Router {
         .with_state(Arc::new(handler))
 }
 
-/// Runs reviews within the limits of those in flight.
+/// Runs reviews within the limits of concurrent reviews.
 struct ReviewHandler {
     review: Review,
     metrics: ReviewMetrics,

@@ -185,13 +185,13 @@ impl ConnectionArgs {
         let namespace = self.namespace.clone().filter(|name| !name.is_empty());
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
         let warnings = Warnings::default();
-        let told = MapResponseLayer::new(move |response: http::Response<Box<DynBody>>| {
+        let with_warnings = MapResponseLayer::new(move |response: http::Response<Box<DynBody>>| {
             warnings.print(response.headers());
             response
         });
         check_client_key(&config)?;
         let server = server_name(&config.cluster_url.to_string(), context.as_deref());
-        let client = ClientBuilder::try_from(config).context("client")?.with_layer(&told).build();
+        let client = ClientBuilder::try_from(config).context("client")?.with_layer(&with_warnings).build();
         Ok(Connection { client, timeout, namespace, server })
     }
 

@@ -166,8 +166,8 @@ impl CertificateController {
         self.write_aside(slot, body, "ConfigMap of the authority", now).await;
     }
 
-    /// Writes the authorities of this installation to its APIServices: those that name the Service of this manager, belong to
-    /// no other installation, and have other authorities or ask for no verification.
+    /// Writes the authorities of this installation to the APIServices that name the Service of this manager, belong to no other
+    /// installation, and have other authorities or ask for no verification.
     pub(super) async fn write_api_services(&mut self, trusted: &BTreeSet<Fingerprint>, now: Timestamp) {
         let pem = self.bundle_pem(trusted);
         let Some(own) = self.settings.visibility.clone().filter(|_| !pem.is_empty()) else { return };
