@@ -232,7 +232,7 @@ impl TopScreen {
         Request::Draw
     }
 
-    /// Returns the request for the text of the marked Workload. For a marked queue, switches to its Workloads.
+    /// Returns the request for the text of the marked Workload; `Draw` if no Workload is marked.
     fn ask_why(&self, reading: &Reading) -> Request {
         let rows = TopRows::of(self, reading);
         match rows.workload(rows.place(self.marked.as_deref())) {

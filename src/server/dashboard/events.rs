@@ -131,8 +131,8 @@ pub(super) async fn stream(State(dashboard): State<Arc<Dashboard>>, request: Req
 }
 
 impl Updates {
-    /// Returns the page, and a number that its state has at least. No replaced part names the viewer, so that all viewers with
-    /// the same access share it.
+    /// Returns the page, and the least version of the state that it shows. No replaced part names the viewer, so that all
+    /// viewers with the same access share it.
     async fn render(&self) -> Option<(u64, Arc<str>)> {
         let dashboard = &self.dashboard;
         let access = &self.viewer.access;

@@ -60,14 +60,14 @@ pub(crate) struct Dashboard {
     retiring: watch::Receiver<bool>,
     streams: Streams,
     rate: QuestionRate,
-    /// Recent values of pages, by page and access, with a number that the state of each has at least.
+    /// Recent values of pages, by page and access, each with the least version of its state.
     values: SharedAnswers<(u64, Arc<Value>)>,
-    /// Recently rendered pages for streams, by page and access, with such a number.
+    /// Recently rendered pages for streams, by page and access, with the same version.
     rendered: SharedAnswers<(u64, Arc<str>)>,
 }
 
 impl Dashboard {
-    /// Returns the value of a page, which viewers with the same access share, and a number that its state has at least.
+    /// Returns the value of a page, which viewers with the same access share, and the least version of the state that it shows.
     async fn value(&self, question: &PageQuestion, access: &Access) -> Result<(u64, Arc<Value>), NoValue> {
         let make = async {
             let (_, version) = self.models.version();

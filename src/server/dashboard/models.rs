@@ -47,7 +47,7 @@ pub type Answering<'a> = Pin<Box<dyn Future<Output = Result<Value, NoValue>> + S
 
 /// Makes the values of pages. The access is that of the viewer; the rights of this process do not matter.
 pub trait Models: Send + Sync + 'static {
-    /// Returns replica and number of the state from which values are made.
+    /// Returns replica and version of the state from which values are made.
     fn version(&self) -> (String, u64);
 
     /// Returns how fresh that state is.
