@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::args::{WorkloadArgs, WriteArgs};
 use super::changing::patch;
 use super::connection::{ConnectionArgs, Session};
-use super::failure::{NOT_FOUND, Tally, not_found};
+use super::failure::{NOT_FOUND, Outcomes, not_found};
 use super::kinds::PeopleKind;
 use super::targets::{self, Target};
 use super::writing::Writer;
@@ -150,16 +150,16 @@ async fn set_policy(
     let resource = kind.resource();
     let lower = resource.kind.to_lowercase();
     let namespace = resource.namespaced.then_some(session.namespace.as_str());
-    let mut tally = Tally::default();
+    let mut outcomes = Outcomes::default();
     let mut queues = Vec::new();
     for name in names {
         match session.caller.get(&kind.object(&session.namespace, name)).await {
             Ok(queue) => queues.push((name, queue)),
             Err(error) if error.code() == Some(NOT_FOUND) => {
                 let collection = kind.collection(namespace);
-                tally.count(Err(not_found(&session.caller, &lower, name, &collection, namespace).await));
+                outcomes.count(Err(not_found(&session.caller, &lower, name, &collection, namespace).await));
             }
-            Err(error) => tally.count(Err(error.into())),
+            Err(error) => outcomes.count(Err(error.into())),
         }
     }
     if queues.len() > 1 {
@@ -174,9 +174,9 @@ async fn set_policy(
     for (name, queue) in queues {
         let decide = |_: &Value| Ok(json!({"spec": {"stopPolicy": stop}}));
         let outcome = patch(&writer, &kind.object(&session.namespace, name), queue, decide).await;
-        tally.count(outcome.and_then(|stored| write.print(&stored, verb.done)));
+        outcomes.count(outcome.and_then(|stored| write.print(&stored, verb.done)));
     }
-    Ok(tally.status())
+    Ok(outcomes.status())
 }
 
 async fn set_active(
@@ -187,9 +187,9 @@ async fn set_active(
 ) -> anyhow::Result<ExitCode> {
     write.output.format()?;
     let (targets, failed) = targets::read(session, args).await?;
-    let mut tally = Tally::default();
+    let mut outcomes = Outcomes::default();
     for error in failed {
-        tally.count(Err(error));
+        outcomes.count(Err(error));
     }
     // Objects of a selection that are in the wanted state already need no write.
     let is_due = |target: &Target| {
@@ -201,7 +201,7 @@ async fn set_active(
         if args.names.is_empty() {
             note(&format!("no workload to {}", verb.name));
         }
-        return Ok(tally.status());
+        return Ok(outcomes.status());
     }
     if args.is_bulk() {
         let count = counted(targets.len(), "workload");
@@ -216,9 +216,9 @@ async fn set_active(
         let path = target.path();
         let decide = |_: &Value| Ok(json!({"spec": {"active": verb.active}}));
         let outcome = patch(&writer, &path, target.workload, decide).await;
-        tally.count(outcome.and_then(|stored| write.print(&stored, verb.done)));
+        outcomes.count(outcome.and_then(|stored| write.print(&stored, verb.done)));
     }
-    Ok(tally.status())
+    Ok(outcomes.status())
 }
 
 /// Lists the objects that a verb is about to change.

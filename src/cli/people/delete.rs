@@ -10,7 +10,7 @@ use anyhow::{anyhow, bail};
 
 use super::args::{WorkloadArgs, WriteArgs, answer};
 use super::connection::ConnectionArgs;
-use super::failure::{CONFLICT, NOT_FOUND, Tally};
+use super::failure::{CONFLICT, NOT_FOUND, Outcomes};
 use super::targets::{self, Target};
 use super::writing::{DryRun, Write, Writer};
 use super::{counted, note, note_all_lines, note_lines};
@@ -47,15 +47,15 @@ pub(crate) async fn run(args: &DeleteArgs) -> anyhow::Result<ExitCode> {
     args.write.output.format()?;
     let session = args.connection.connect().await?;
     let (targets, failed) = targets::read(&session, workloads).await?;
-    let mut tally = Tally::default();
+    let mut outcomes = Outcomes::default();
     for error in failed {
-        tally.count(Err(error));
+        outcomes.count(Err(error));
     }
     if targets.is_empty() {
         if workloads.names.is_empty() {
             note("no workload to delete");
         }
-        return Ok(tally.status());
+        return Ok(outcomes.status());
     }
     let jobs: usize = targets.iter().map(|target| target.owners.len()).sum();
     let bare = targets.iter().filter(|target| target.owners.is_empty()).count();
@@ -85,14 +85,14 @@ pub(crate) async fn run(args: &DeleteArgs) -> anyhow::Result<ExitCode> {
     for target in &targets {
         if target.owners.is_empty() {
             let uid = text_at(&target.workload, "/metadata/uid").unwrap_or_default();
-            tally.count(delete(&writer, &target.path(), &name_text(&target.workload), uid).await);
+            outcomes.count(delete(&writer, &target.path(), &name_text(&target.workload), uid).await);
         }
         // The garbage collector deletes the Workload of a job.
         for owner in &target.owners {
-            tally.count(delete(&writer, &owner.path, &owner.name, &owner.uid).await);
+            outcomes.count(delete(&writer, &owner.path, &owner.name, &owner.uid).await);
         }
     }
-    Ok(tally.status())
+    Ok(outcomes.status())
 }
 
 /// Asks for confirmation. For all namespaces the counts by namespace are shown, and the user must type the number.

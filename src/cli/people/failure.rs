@@ -84,12 +84,12 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
 
 /// Outcomes for several objects: each failure is printed, and the others continue.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Outcomes {
     done: usize,
     failed: usize,
 }
 
-impl Tally {
+impl Outcomes {
     /// Counts an object, and prints why it failed.
     pub(crate) fn count(&mut self, outcome: anyhow::Result<()>) {
         match outcome {

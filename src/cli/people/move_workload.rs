@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::args::{WorkloadArgs, WriteArgs};
 use super::changing::patch;
 use super::connection::{ConnectionArgs, Session};
-use super::failure::{NOT_FOUND, Tally, not_found};
+use super::failure::{NOT_FOUND, Outcomes, not_found};
 use super::kinds::PeopleKind;
 use super::preview::{self, Preview};
 use super::targets::{self, Owner, Target};
@@ -84,9 +84,9 @@ pub(crate) async fn run(args: &MoveArgs) -> anyhow::Result<ExitCode> {
         return Err(not_found(&session.caller, "localqueue", to, &collection, Some(namespace)).await);
     };
     let (targets, failed) = targets::read(&session, workloads).await?;
-    let mut tally = Tally::default();
+    let mut outcomes = Outcomes::default();
     for error in failed {
-        tally.count(Err(error));
+        outcomes.count(Err(error));
     }
     let moved = Move {
         session: &session,
@@ -106,9 +106,9 @@ pub(crate) async fn run(args: &MoveArgs) -> anyhow::Result<ExitCode> {
         }
     }
     for target in targets {
-        tally.count(moved.one(target, &cluster_queue).await);
+        outcomes.count(moved.one(target, &cluster_queue).await);
     }
-    Ok(tally.status())
+    Ok(outcomes.status())
 }
 
 /// Returns the ClusterQueue of a LocalQueue; `None` if there is no such LocalQueue.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::args::{WorkloadArgs, WriteArgs};
 use super::changing::patch;
 use super::connection::ConnectionArgs;
-use super::failure::{NOT_FOUND, Tally, not_found};
+use super::failure::{NOT_FOUND, Outcomes, not_found};
 use super::move_workload::{set_label, subject};
 use super::preview::{self, Preview};
 use super::targets::{self, Target};
@@ -57,9 +57,9 @@ pub(crate) async fn run(args: &ReprioritizeArgs) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(error.into()),
     };
     let (targets, failed) = targets::read(&session, workloads).await?;
-    let mut tally = Tally::default();
+    let mut outcomes = Outcomes::default();
     for error in failed {
-        tally.count(Err(error));
+        outcomes.count(Err(error));
     }
     if workloads.is_bulk() && !targets.is_empty() {
         let count = counted(targets.len(), "workload");
@@ -75,9 +75,9 @@ pub(crate) async fn run(args: &ReprioritizeArgs) -> anyhow::Result<ExitCode> {
     for target in targets {
         let change = preview::change("priority", &json!(value));
         let preview = if asks { Preview::after(&session, &target, &change).await } else { None };
-        tally.count(one(&writer, &args.write, &target, (class, value, preview)).await);
+        outcomes.count(one(&writer, &args.write, &target, (class, value, preview)).await);
     }
-    Ok(tally.status())
+    Ok(outcomes.status())
 }
 
 async fn one(

@@ -98,7 +98,7 @@ pub(crate) async fn read(
         let mut pages = Pages::new(&session.caller, &PeopleKind::Workload.collection(namespace), &options);
         while let Some(mut page) = pages.next().await? {
             for workload in items(&mut page) {
-                found.push(with_owners(&mut discovery, slim(workload)).await?);
+                found.push(with_owners(&mut discovery, with_used_fields(workload)).await?);
             }
         }
     }
@@ -112,7 +112,7 @@ pub(crate) async fn read(
 }
 
 /// Drops the fields that no verb reads of many Workloads.
-fn slim(mut workload: Value) -> Value {
+fn with_used_fields(mut workload: Value) -> Value {
     if let Some(metadata) = workload.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.shift_remove("managedFields");
         metadata.shift_remove("annotations");
