@@ -96,7 +96,8 @@ pub(super) async fn of_cluster(connection: Connection) -> anyhow::Result<Session
     let is_partial = !skipped.is_empty();
     let kept = Kept { answers: Arc::new(answers), made: Instant::now(), cost: begun.elapsed() };
     let reading = Reading { cluster, core, namespace: namespace.clone(), kept: Mutex::new(kept) };
-    Ok(session(State::Cluster(Arc::new(reading)), Objects::Cluster(client), (namespace, timeout, is_partial)))
+    let source = AnswerSource::Cluster(Arc::new(reading));
+    Ok(session(source, Objects::Cluster(client), (namespace, timeout, is_partial)))
 }
 
 async fn read_cluster(
@@ -113,7 +114,7 @@ async fn read_cluster(
 
 /// The source of answers for the views.
 #[derive(Clone)]
-enum State {
+enum AnswerSource {
     /// Objects of a cluster, read again when they are old.
     Cluster(Arc<Reading>),
     /// Objects of a file.
@@ -135,7 +136,7 @@ struct Kept {
     cost: Duration,
 }
 
-impl State {
+impl AnswerSource {
     /// Returns the answers. Objects are read again after `COST_FACTOR` times the duration of the last read, and at least
     /// `MIN_AGE`, but not between the pages of a list.
     async fn answers(&self, query: Option<&str>) -> anyhow::Result<Arc<Answers>> {
@@ -177,8 +178,8 @@ pub(super) fn of_file(path: &Path, namespace: String) -> anyhow::Result<Session>
     let state = load(core, objects.iter().map(|(_, object)| object.clone()), &source);
     let answers = Answers::new(state, source, missing);
     let stored = Arc::new(StoredObjects::of(objects));
-    let state = State::Stored(Arc::new(answers));
-    let session = session(state, Objects::Stored(stored), (namespace, ANSWER_TIMEOUT, is_partial));
+    let answers = AnswerSource::Stored(Arc::new(answers));
+    let session = session(answers, Objects::Stored(stored), (namespace, ANSWER_TIMEOUT, is_partial));
     Ok(Session { dump: Some(Box::new(dump)), ..session })
 }
 
@@ -214,25 +215,25 @@ async fn cluster_configuration(
 
 /// Returns a session whose requests this process answers.
 fn session(
-    state: State,
+    source: AnswerSource,
     objects: Objects,
     (namespace, timeout, is_partial): (String, Duration, bool),
 ) -> Session {
     let service = tower::service_fn(move |request: Request<::kube::client::Body>| {
-        let (state, objects) = (state.clone(), objects.clone());
-        async move { respond(&state, &objects, request).await }
+        let (source, objects) = (source.clone(), objects.clone());
+        async move { respond(&source, &objects, request).await }
     });
     let client = Client::new(service, namespace.clone());
     Session { caller: Caller::new(client, timeout), namespace, is_partial, dump: None }
 }
 
 async fn respond(
-    state: &State,
+    source: &AnswerSource,
     objects: &Objects,
     request: Request<::kube::client::Body>,
 ) -> Result<Response<Body>, tower::BoxError> {
     if request.uri().path().starts_with(answers::GROUP_PATH) {
-        let answers = state.answers(request.uri().query()).await?;
+        let answers = source.answers(request.uri().query()).await?;
         return Ok(answers.respond(request.map(Body::new)).await);
     }
     match objects {
