@@ -6,7 +6,7 @@
 //! Neighbours: `alone` says what stays, `explanation` asks, `visibility` makes texts of the answer.
 
 use super::engine::Engine;
-use super::explanation::Question;
+use super::explanation::WorkBudget;
 use crate::api::ObjectKey;
 use crate::queue::{Alone, Blocker, BlockerKind, ClassBefore, NeverFits, Verdict, Workload};
 use crate::quota::{FlavorResource, FlavorResourceId, NodeId, UsageLayer};
@@ -84,11 +84,11 @@ impl QuotaNeed {
 
 impl Engine {
     /// Returns the head that a workload is behind, with what that one waits for.
-    pub(super) fn behind_head(&mut self, key: &ObjectKey, question: &mut Question<'_>) -> Option<BehindHead> {
+    pub(super) fn behind_head(&mut self, key: &ObjectKey, budget: &mut WorkBudget<'_>) -> Option<BehindHead> {
         let head = self.waits_behind(key)?.0.clone();
         let mut never = None;
         for before in self.pending.classes_before(key) {
-            if !question.may_pass_over() {
+            if !budget.may_visit_class() {
                 break;
             }
             if self.is_nominated(&before.first)
@@ -98,7 +98,7 @@ impl Engine {
                 break;
             }
         }
-        let waiting = self.pending.workload(&head).cloned().filter(|_| question.may_go_on());
+        let waiting = self.pending.workload(&head).cloned().filter(|_| budget.may_evaluate());
         let evaluated = waiting.and_then(|waiting| self.evaluate(&waiting));
         let lacks = evaluated.and_then(Result::err).map(|(_, blockers)| blockers).unwrap_or_default();
         Some(BehindHead { head, lacks, never })
@@ -123,11 +123,11 @@ impl Engine {
         workload: &Workload,
         usage: &[(FlavorResource, Amount)],
         is_behind: bool,
-        question: &mut Question<'_>,
+        budget: &mut WorkBudget<'_>,
     ) -> Vec<QuotaNeed> {
         let Some(node) = self.tree.leaf(&workload.cluster_queue) else { return Vec::new() };
-        let before = self.competing(self.pending.classes_before(&workload.key), question);
-        let beside = self.competing_beside(node, question);
+        let before = self.competing(self.pending.classes_before(&workload.key), budget);
+        let beside = self.competing_beside(node, budget);
         let mut wanted = usage.to_vec();
         for fr in before.iter().filter(|_| is_behind).flat_map(Competing::would_get) {
             if !wanted.iter().any(|(known, _)| known == fr) {
@@ -171,10 +171,10 @@ impl Engine {
         }
     }
 
-    fn competing(&mut self, classes: Vec<ClassBefore>, question: &mut Question<'_>) -> Vec<Competing> {
+    fn competing(&mut self, classes: Vec<ClassBefore>, budget: &mut WorkBudget<'_>) -> Vec<Competing> {
         let mut found = Vec::new();
         for class in classes {
-            if !question.may_pass_over() {
+            if !budget.may_visit_class() {
                 break;
             }
             if self.is_nominated(&class.first) {
@@ -186,7 +186,7 @@ impl Engine {
     }
 
     /// The classes of other active ClusterQueues of the same tree.
-    fn competing_beside(&mut self, node: NodeId, question: &mut Question<'_>) -> Vec<Competing> {
+    fn competing_beside(&mut self, node: NodeId, budget: &mut WorkBudget<'_>) -> Vec<Competing> {
         if self.tree.parent(node).is_none() {
             return Vec::new();
         }
@@ -203,7 +203,7 @@ impl Engine {
             .collect();
         let mut found = Vec::new();
         for queue in queues {
-            found.extend(self.competing(self.pending.classes_of(&queue), question));
+            found.extend(self.competing(self.pending.classes_of(&queue), budget));
         }
         found
     }

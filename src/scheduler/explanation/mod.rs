@@ -130,7 +130,7 @@ impl Engine {
         let mut workload = self.pending.workload(key)?.clone();
         workload.priority = supposed.priority.unwrap_or(workload.priority);
         let mut explanation = Explanation::default();
-        let mut question = Question { keep_going, evaluations: 0, is_cut: false };
+        let mut budget = WorkBudget { keep_going, evaluations: 0, is_cut: false };
         let alone = if let Some(queue) = &supposed.cluster_queue {
             self.config.cluster_queue(queue)?;
             workload.cluster_queue = Arc::clone(queue);
@@ -148,18 +148,18 @@ impl Engine {
                 explanation.obstacle = Obstacle::NeverFits(Arc::clone(never));
             }
             Alone::Fits(usage) => {
-                if let Some(behind) = self.behind_head(key, &mut question).filter(|_| is_own_order) {
+                if let Some(behind) = self.behind_head(key, &mut budget).filter(|_| is_own_order) {
                     explanation.reason = Some(PendingReason::WaitingForQuota);
                     (explanation.text, explanation.blockers) = (Arc::default(), Vec::new());
                     explanation.obstacle = Obstacle::Behind(Box::new(behind));
-                } else if question.may_go_on()
+                } else if budget.may_evaluate()
                     && let Some(evaluated) = self.evaluate(&workload)
                 {
                     explanation.take(evaluated);
                 }
                 if explanation.obstacle != Obstacle::None {
                     let is_behind = matches!(explanation.obstacle, Obstacle::Behind(_));
-                    explanation.needs = self.quota_needs(&workload, usage, is_behind, &mut question);
+                    explanation.needs = self.quota_needs(&workload, usage, is_behind, &mut budget);
                 }
             }
         }
@@ -180,9 +180,9 @@ impl Engine {
             explanation.flavors_with_nodes = placed.into_iter().cloned().collect();
         }
         if !explanation.blockers.is_empty() {
-            explanation.smaller = self.smaller_fit(&workload, &mut question);
+            explanation.smaller = self.smaller_fit(&workload, &mut budget);
         }
-        explanation.is_cut = question.is_cut;
+        explanation.is_cut = budget.is_cut;
         Some(explanation)
     }
 
@@ -262,7 +262,7 @@ impl Engine {
     }
 
     /// Searches the greatest number of pods that would be admitted now. Pod sets are made smaller in proportion.
-    fn smaller_fit(&mut self, workload: &Workload, question: &mut Question<'_>) -> Option<SmallerFit> {
+    fn smaller_fit(&mut self, workload: &Workload, budget: &mut WorkBudget<'_>) -> Option<SmallerFit> {
         let greatest =
             workload.pod_sets.iter().map(|set| i64::from(set.count)).max().filter(|most| *most > 1)?;
         let smaller = |size: i64| {
@@ -274,7 +274,7 @@ impl Engine {
             Workload { pod_sets: sets.collect(), ..workload.clone() }
         };
         let (mut fits, mut too_many, mut searched, mut preempts) = (0, greatest, 0, false);
-        while too_many - fits > 1 && searched < MAX_SMALLER && question.may_go_on() {
+        while too_many - fits > 1 && searched < MAX_SMALLER && budget.may_evaluate() {
             searched += 1;
             let middle = i64::midpoint(fits, too_many);
             if let Some(Ok(victims)) = self.evaluate(&smaller(middle)) {
@@ -293,24 +293,24 @@ impl Engine {
     }
 }
 
-/// How much of a question has been answered.
-pub(super) struct Question<'a> {
+/// Bounds the work for one explanation, and records whether it was cut short.
+pub(super) struct WorkBudget<'a> {
     keep_going: &'a mut dyn FnMut() -> bool,
     evaluations: u32,
     is_cut: bool,
 }
 
-impl Question<'_> {
+impl WorkBudget<'_> {
     /// Returns whether another evaluation may begin.
-    pub(super) fn may_go_on(&mut self) -> bool {
+    pub(super) fn may_evaluate(&mut self) -> bool {
         let may = self.evaluations < MAX_EVALUATIONS && (self.keep_going)();
         self.evaluations = self.evaluations.saturating_add(1);
         self.is_cut |= !may;
         may
     }
 
-    /// Returns whether another class may be passed over.
-    pub(super) fn may_pass_over(&mut self) -> bool {
+    /// Returns whether another class of pending workloads may be visited.
+    pub(super) fn may_visit_class(&mut self) -> bool {
         let may = (self.keep_going)();
         self.is_cut |= !may;
         may
