@@ -2,7 +2,8 @@
 //! parses input of clients has no right to write. The dashboard can be a Deployment of its own for the same reason, and the
 //! recorder of history is one because it has a volume.
 //!
-//! Invariant: a process that only serves webhooks or the dashboard, or only records history, never leads and never writes an object.
+//! Invariant: a process that only serves webhooks or the dashboard, or only records history, never leads and never writes an
+//! object.
 
 use crate::cache::Kind;
 use crate::reconciler::CoreSettings;

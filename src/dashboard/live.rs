@@ -13,8 +13,8 @@ pub struct Fragments(BTreeMap<String, [u8; 32]>);
 /// Start of a row of a list, up to its id.
 const ROW: &str = "<tr id=\"";
 
-/// Returns the parts of a page: the text between `<!--live:ID-->` and `<!--end:ID-->`, and the rows of a list. What templates insert
-/// is escaped and cannot hold such a mark; a row has no other row in it.
+/// Returns the parts of a page: the text between `<!--live:ID-->` and `<!--end:ID-->`, and the rows of a list. What templates
+/// insert is escaped and cannot hold such a mark; a row has no other row in it.
 fn parts(html: &str) -> Vec<(&str, &str)> {
     let mut found = marked(html);
     let rows = html.match_indices(ROW).filter_map(|(at, _)| html.get(at..));

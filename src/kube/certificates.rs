@@ -3,10 +3,10 @@
 //! Every replica reads; any replica may write, guarded by resourceVersion. A Secret that is invalid, or whose certificate the
 //! webhooks do not accept, changes nothing: the old certificate stays. Certificates are created and validated by the API
 //! server's time. While the configurations belong to another manager, nothing is written. The bundles of the webhook
-//! configurations, and of the definitions whose objects are converted, are written under a separate field manager, which then gives
-//! up its ownership: an entry with an owned field could not be removed by the server-side apply of the installer. A ConfigMap has the authority without
-//! its key, for clients of the metrics, and the APIServices of the visibility API have it too; whether these exist and can be written
-//! affects nothing else.
+//! configurations, and of the definitions whose objects are converted, are written under a separate field manager, which then
+//! gives up its ownership: an entry with an owned field could not be removed by the server-side apply of the installer. A
+//! ConfigMap has the authority without its key, for clients of the metrics, and the APIServices of the visibility API have it
+//! too; whether these exist and can be written affects nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

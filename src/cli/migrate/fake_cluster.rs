@@ -1,8 +1,8 @@
 //! A cluster in memory for tests of the walk: an API server that stores objects by their paths and stops answering at a chosen
 //! call, a user that runs the printed commands, and a run that dies at a chosen write.
 //!
-//! Invariants: a write stores an object in v1beta2; a kind of which an object is stored in v1beta1 cannot be read while no manager is
-//! available, as on a real server.
+//! Invariants: a write stores an object in v1beta2; a kind of which an object is stored in v1beta1 cannot be read while no
+//! manager is available, as on a real server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! The position and the verdict that a Workload would have after a change, from the manager's views. A verb works without them: an
-//! answer that is missing is left out.
+//! The position and the verdict that a Workload would have after a change, from the manager's views. A verb works without them:
+//! an answer that is missing is left out.
 
 use serde_json::Value;
 
@@ -43,7 +43,8 @@ impl Preview {
         Some(Self { now, then, preemptible_by })
     }
 
-    /// Returns the preemptions that the change makes possible or impossible: by this Workload if it is pending, of it if it has quota.
+    /// Returns the preemptions that the change makes possible or impossible: by this Workload if it is pending, of it if it has
+    /// quota.
     pub(super) fn preemptions(&self) -> Vec<String> {
         let mut options = self.then.options.iter();
         let would = options.find(|option| option.kind == ChangeKind::Preempt && option.possible);

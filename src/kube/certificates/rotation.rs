@@ -224,9 +224,9 @@ impl CertificateController {
         }
     }
 
-    /// Removes this field manager from the webhook configurations and definitions. Where it owns the bundle of an entry, a server-side apply that
-    /// no longer has the entry leaves it behind with its bundle alone, and is refused as invalid: a component that was installed
-    /// so could not be removed.
+    /// Removes this field manager from the webhook configurations and definitions. Where it owns the bundle of an entry, a
+    /// server-side apply that no longer has the entry leaves it behind with its bundle alone, and is refused as invalid: a
+    /// component that was installed so could not be removed.
     pub(super) async fn release_bundles(&mut self, now: Timestamp) {
         for slot in self.settings.bundled_objects() {
             let Some(Some(existing)) = self.objects.get(&slot) else { continue };

@@ -10,8 +10,8 @@ use jiff::tz::TimeZone;
 /// Greatest age in seconds of a record's last commit.
 const NEWEST: i64 = 120;
 
-/// Returns since when an answer is recorded: `Recorded since 09:12 today, 4h53m of 24h`, without a full stop. `asked` is the start of
-/// the period.
+/// Returns since when an answer is recorded: `Recorded since 09:12 today, 4h53m of 24h`, without a full stop. `asked` is the
+/// start of the period.
 pub fn recorded(recorded: &Recorded, asked: Timestamp, look: Look) -> String {
     let Some(from) = recorded.from else {
         return "Nothing is recorded: the manager runs with --history-ring=0, or has just started".to_owned();

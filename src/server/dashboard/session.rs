@@ -1,7 +1,7 @@
 //! The session of a browser: its token in cookies for this server alone; the server stores nothing.
 //!
-//! Invariants: cookies are sent over TLS alone, and no script reads them; a token that does not fit is refused, never cut; no text
-//! of this module contains a token.
+//! Invariants: cookies are sent over TLS alone, and no script reads them; a token that does not fit is refused, never cut; no
+//! text of this module contains a token.
 
 use http::header::{AUTHORIZATION, COOKIE};
 use http::{HeaderMap, HeaderValue};
