@@ -126,12 +126,10 @@ impl PublishedState {
         let snapshot = self.published.load_full();
         match (self.model(question, access, &snapshot).await, question) {
             (Ok(value), _) => Ok(value),
-            (Err(ModelError::NotFound), PageQuestion::Job(job)) if access.sees(&job.namespace) => {
-                Err(self
-                    .without_workload(job)
-                    .await
-                    .unwrap_or_else(|| self.unanswered(ModelError::NotFound, question, (&snapshot, access))))
-            }
+            (Err(ModelError::NotFound), PageQuestion::Job(job)) if access.sees(&job.namespace) => Err(self
+                .without_workload(job)
+                .await
+                .unwrap_or_else(|| self.unanswered(ModelError::NotFound, question, (&snapshot, access)))),
             (Err(error), _) => Err(self.unanswered(error, question, (&snapshot, access))),
         }
     }

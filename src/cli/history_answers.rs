@@ -23,7 +23,7 @@ use crate::server::apis::views::source_of;
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
 use crate::visibility::history::{
-    HistoryQuestion, HistorySource, HistoryState, ReadRecord, RingReport, RingStarts, TELL_INTERVAL,
+    HistoryQuestion, HistorySource, HistoryState, REPORT_INTERVAL, ReadRecord, RingReport, RingStarts,
     add_evictions,
 };
 use crate::visibility::page::ModelError;
@@ -293,7 +293,7 @@ impl HistoryAnswers {
             let Some(from) = snapshot.history.from.filter(|_| !snapshot.leading) else { continue };
             let leader = self.holder.address();
             let is_due =
-                reported.as_ref().is_none_or(|(to, at)| *to != leader || at.elapsed() >= TELL_INTERVAL);
+                reported.as_ref().is_none_or(|(to, at)| *to != leader || at.elapsed() >= REPORT_INTERVAL);
             if !is_due || leader.is_none() {
                 continue;
             }

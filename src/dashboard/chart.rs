@@ -23,7 +23,7 @@ const WAIT_UNITS: [(f64, f64, &str); 3] =
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Chart {
     pub(super) heading: String,
-    /// Text alternative for readers who do not see the chart.
+    /// Text alternative for readers that do not see the chart.
     pub(super) label: String,
     pub(super) class: &'static str,
     pub(super) width: String,

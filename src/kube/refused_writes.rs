@@ -38,7 +38,7 @@ impl RefusedWrites {
         match outcome {
             WriteOutcome::Done(_) | WriteOutcome::NotFound => drop(entries.remove(&key)),
             WriteOutcome::Rejected { code, .. } => {
-                entries.retain(|_, refusal| !is_over(refusal, now));
+                entries.retain(|_, refusal| !has_ended(refusal, now));
                 let first = entries.get(&key).map(|refusal| refusal.first);
                 if first.is_some() || entries.len() < MAX_ENTRIES {
                     let refusal = Refusal { code: *code, first: first.unwrap_or(now), last: now };
@@ -53,7 +53,7 @@ impl RefusedWrites {
     pub fn ages(&self, now: Duration) -> BTreeMap<(WriteKind, u16), Duration> {
         let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ages: BTreeMap<(WriteKind, u16), Duration> = BTreeMap::new();
-        for ((kind, _), refusal) in entries.iter().filter(|(_, refusal)| !is_over(refusal, now)) {
+        for ((kind, _), refusal) in entries.iter().filter(|(_, refusal)| !has_ended(refusal, now)) {
             let age = ages.entry((kind.clone(), refusal.code)).or_default();
             *age = (*age).max(now.saturating_sub(refusal.first));
         }
@@ -61,7 +61,7 @@ impl RefusedWrites {
     }
 }
 
-fn is_over(refusal: &Refusal, now: Duration) -> bool {
+fn has_ended(refusal: &Refusal, now: Duration) -> bool {
     now.saturating_sub(refusal.last) > MAX_SILENCE
 }
 

@@ -1,6 +1,6 @@
 //! The screen of `top`: its reaction to keys, and the lines that a terminal shows.
 //!
-//! Invariants: a frame has no more lines and columns than the terminal; the marked row stays the same object when rows are
+//! Invariants: a frame fits the lines and columns of the terminal; the marked row stays the same object when rows are
 //! added or move; no key causes a write.
 
 mod frame;

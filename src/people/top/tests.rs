@@ -113,7 +113,7 @@ fn keys_choose_rows_and_their_order() {
     assert_eq!(names(&screen, &reading), [">middle"]);
     press(&mut screen, &[Key::Escape], &reading);
     assert_eq!(names(&screen, &reading).len(), 4);
-    // Typed characters enter the filter, even those with a meaning as a key.
+    // Typed characters enter the filter, also a character with a meaning as a key.
     let typed = [Key::Char('/'), Key::Char('q'), Key::Backspace, Key::Char('o'), Key::Char('u')];
     press(&mut screen, &typed, &reading);
     assert_eq!(screen.frame(&reading, look(), SIZE).last().unwrap(), "/ou");

@@ -19,7 +19,7 @@ pub use question::{
     HistoryAnswer, HistoryQuestion, HistoryState, HistoryTopic, LineTopic, PERIOD, PreemptionTopic,
     ReadRecord, UsageTopic,
 };
-pub use replicas::{REPORT_INTERVAL as TELL_INTERVAL, RingReport, RingStarts};
+pub use replicas::{REPORT_INTERVAL, RingReport, RingStarts};
 pub use tables::workload_text;
 pub use timeline::add_evictions;
 
