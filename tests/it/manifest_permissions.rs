@@ -259,6 +259,16 @@ fn history_role_equals_needed_permissions() {
     assert!(!granted_permissions("kueue-history").iter().any(lease), "no leader is asked");
 }
 
+/// The chart replaces the generated rules by those of the listed kinds. Pods are read with any kinds, for their nodes.
+#[test]
+fn pods_are_read_with_any_listed_kinds() {
+    for file in ["config/dashboard/role.yaml", "config/history/role.yaml"] {
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        let (fixed, _) = text.split_once("# BEGIN generated").unwrap();
+        assert!(fixed.contains(" pods,"), "{file}");
+    }
+}
+
 /// An account has what its part needs, and creates nothing but reviews.
 fn assert_reads(account: &str, part: Part) {
     let granted = granted_permissions(account);
