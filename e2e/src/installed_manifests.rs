@@ -25,8 +25,9 @@ const OTHER_OPERATORS: [&str; 2] = ["monitoring.coreos.com/", "cert-manager.io/"
 /// The size of a claim cannot be replaced, and no process here mounts one.
 const CLAIM: &str = "PersistentVolumeClaim";
 /// Flags of a Deployment that name files of its pod, or hold up its end; `process` sets what replaces them.
-const FLAGS_OF_PODS: [&str; 4] =
-    ["--config=", "--config-dir=", "--shutdown-delay=", "--dashboard-bind-address="];
+const FLAGS_OF_PODS: [&str; 3] = ["--config=", "--config-dir=", "--shutdown-delay="];
+/// End of an argument that turns a listener off; other addresses are replaced by free ports.
+const OFF: &str = "bind-address=0";
 const END: Duration = Duration::from_secs(20);
 
 /// A control plane with the definitions of all kinds of jobs, and what of one set of manifests it was given.
@@ -166,10 +167,21 @@ impl InstalledManifests {
         fs::write(file("yaml"), configuration.to_string())?;
         let arguments =
             pod.pointer("/containers/0/args").and_then(Value::as_array).context("no arguments")?;
+        let addresses = [
+            ("--health-bind-address", health),
+            ("--metrics-bind-address", metrics),
+            ("--visibility-bind-address", visibility),
+            ("--dashboard-bind-address", dashboard),
+        ];
+        let is_address = |argument: &str| {
+            argument.split_once('=').is_some_and(|(flag, _)| addresses.iter().any(|(own, _)| *own == flag))
+        };
         let mut command = Command::new(&self.program);
         command.arg("manager");
         for argument in arguments.iter().filter_map(Value::as_str) {
             match argument.split_once("=/") {
+                _ if argument.ends_with(OFF) => _ = command.arg(argument),
+                _ if is_address(argument) => {}
                 _ if FLAGS_OF_PODS.iter().any(|flag| argument.starts_with(flag)) => {}
                 // A file that the pod mounts.
                 Some((flag, path)) => {
@@ -179,6 +191,11 @@ impl InstalledManifests {
                 None => _ = command.arg(argument),
             }
         }
+        let is_off = |flag: &str| {
+            let off = format!("{flag}=0");
+            arguments.iter().any(|argument| argument.as_str() == Some(&off))
+        };
+        let on = addresses.into_iter().filter(|(flag, _)| !is_off(flag));
         command
             .args([
                 "--webhook-san=127.0.0.1",
@@ -186,10 +203,7 @@ impl InstalledManifests {
                 "--pod-ip=127.0.0.1",
                 "--shutdown-delay=0s",
             ])
-            .arg(format!("--health-bind-address=127.0.0.1:{health}"))
-            .arg(format!("--metrics-bind-address=127.0.0.1:{metrics}"))
-            .arg(format!("--visibility-bind-address=127.0.0.1:{visibility}"))
-            .arg(format!("--dashboard-bind-address=127.0.0.1:{dashboard}"))
+            .args(on.map(|(flag, port)| format!("{flag}=127.0.0.1:{port}")))
             .arg(format!("--leader-token={}", file("token").display()))
             .arg(format!("--kubeconfig={}", file("kubeconfig").display()))
             .arg(format!("--config={}", file("yaml").display()))
