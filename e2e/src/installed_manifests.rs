@@ -220,7 +220,7 @@ fn outlives_manifests(key: &str) -> bool {
 }
 
 /// Returns the file of the manager's ConfigMap.
-fn configuration(manifests: &[Value]) -> Result<Value> {
+pub(crate) fn configuration(manifests: &[Value]) -> Result<Value> {
     let files = manifests.iter().filter(|object| text(object, "/kind") == "ConfigMap");
     let mut found = files.filter_map(|object| object["data"]["controller_manager_config.yaml"].as_str());
     Ok(serde_saphyr::from_str(found.next().context("no configuration")?)?)

@@ -11,12 +11,12 @@ mod settings;
 
 use crate::binaries::Binaries;
 use crate::control_plane::{ControlPlane, Extent};
-use crate::installed_manifests::InstalledManifests;
+use crate::installed_manifests::{self, InstalledManifests};
 use crate::kubectl::Kubectl;
 use crate::objects::{Kind, ObjectClient, text};
 use anyhow::{Context as _, Result};
 use helm::Helm;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// Runs the whole test. An error names the check that failed.
@@ -46,12 +46,13 @@ pub async fn run() -> Result<()> {
     Ok(())
 }
 
-/// Starts the processes that the chart renders for each value, but those that wait for a certificate of cert-manager.
+/// Starts the processes that the chart renders for each value, but those that wait for a certificate that another system issues.
 async fn start_each(helm: &Helm, folder: &Path) -> Result<()> {
     let mut site = InstalledManifests::start(folder).await?;
     let (mut started, mut left) = (0_u32, 0_u32);
     for (values, objects) in settings::accepted(helm)? {
-        if objects.iter().any(|object| text(object, "/kind") == "Certificate") {
+        let has_certificate = objects.iter().any(|object| text(object, "/kind") == "Certificate");
+        if has_certificate || !issues_certificates(&objects)? {
             left += 1;
             continue;
         }
@@ -61,6 +62,13 @@ async fn start_each(helm: &Helm, folder: &Path) -> Result<()> {
         }
         started += u32::from(outcome?);
     }
-    println!("{started} values start the manager, which becomes ready; {left} need cert-manager");
+    println!(
+        "{started} values start the manager, which becomes ready; {left} need a certificate from elsewhere"
+    );
     Ok(())
+}
+
+fn issues_certificates(objects: &[Value]) -> Result<bool> {
+    let configuration = installed_manifests::configuration(objects)?;
+    Ok(configuration.pointer("/internalCertManagement/enable").and_then(Value::as_bool) != Some(false))
 }
