@@ -26,8 +26,6 @@ const OTHER_OPERATORS: [&str; 2] = ["monitoring.coreos.com/", "cert-manager.io/"
 const CLAIM: &str = "PersistentVolumeClaim";
 /// Flags of a Deployment that name files of its pod, or hold up its end; `process` sets what replaces them.
 const FLAGS_OF_PODS: [&str; 3] = ["--config=", "--config-dir=", "--shutdown-delay="];
-/// End of an argument that turns a listener off; other addresses are replaced by free ports.
-const OFF: &str = "bind-address=0";
 const END: Duration = Duration::from_secs(20);
 
 /// A control plane with the definitions of all kinds of jobs, and what of one set of manifests it was given.
@@ -167,22 +165,24 @@ impl InstalledManifests {
         fs::write(file("yaml"), configuration.to_string())?;
         let arguments =
             pod.pointer("/containers/0/args").and_then(Value::as_array).context("no arguments")?;
-        let addresses = [
-            ("--health-bind-address", health),
-            ("--metrics-bind-address", metrics),
-            ("--visibility-bind-address", visibility),
-            ("--dashboard-bind-address", dashboard),
-        ];
-        let is_address = |argument: &str| {
-            argument.split_once('=').is_some_and(|(flag, _)| addresses.iter().any(|(own, _)| *own == flag))
-        };
+        // A listener that the pod turns off stays off; the others get free ports.
+        let is_on =
+            |flag: &&str| !arguments.iter().any(|argument| argument.as_str() == Some(&format!("{flag}0")));
+        let addresses: Vec<(&str, u16)> = [
+            ("--health-bind-address=", health),
+            ("--metrics-bind-address=", metrics),
+            ("--visibility-bind-address=", visibility),
+            ("--dashboard-bind-address=", dashboard),
+        ]
+        .into_iter()
+        .filter(|(flag, _)| is_on(flag))
+        .collect();
+        let replaced = || addresses.iter().map(|(flag, _)| *flag).chain(FLAGS_OF_PODS);
         let mut command = Command::new(&self.program);
         command.arg("manager");
         for argument in arguments.iter().filter_map(Value::as_str) {
             match argument.split_once("=/") {
-                _ if argument.ends_with(OFF) => _ = command.arg(argument),
-                _ if is_address(argument) => {}
-                _ if FLAGS_OF_PODS.iter().any(|flag| argument.starts_with(flag)) => {}
+                _ if replaced().any(|flag| argument.starts_with(flag)) => {}
                 // A file that the pod mounts.
                 Some((flag, path)) => {
                     let kind = Path::new(path).file_name().context("no file")?.to_string_lossy().into_owned();
@@ -191,11 +191,6 @@ impl InstalledManifests {
                 None => _ = command.arg(argument),
             }
         }
-        let is_off = |flag: &str| {
-            let off = format!("{flag}=0");
-            arguments.iter().any(|argument| argument.as_str() == Some(&off))
-        };
-        let on = addresses.into_iter().filter(|(flag, _)| !is_off(flag));
         command
             .args([
                 "--webhook-san=127.0.0.1",
@@ -203,7 +198,7 @@ impl InstalledManifests {
                 "--pod-ip=127.0.0.1",
                 "--shutdown-delay=0s",
             ])
-            .args(on.map(|(flag, port)| format!("{flag}=127.0.0.1:{port}")))
+            .args(addresses.iter().map(|(flag, port)| format!("{flag}127.0.0.1:{port}")))
             .arg(format!("--leader-token={}", file("token").display()))
             .arg(format!("--kubeconfig={}", file("kubeconfig").display()))
             .arg(format!("--config={}", file("yaml").display()))

@@ -13,7 +13,7 @@ use crate::binaries::Binaries;
 use crate::control_plane::{ControlPlane, Extent};
 use crate::installed_manifests::{self, InstalledManifests};
 use crate::kubectl::Kubectl;
-use crate::objects::{Kind, ObjectClient, text};
+use crate::objects::{Kind, ObjectClient};
 use anyhow::{Context as _, Result};
 use helm::Helm;
 use serde_json::{Value, json};
@@ -51,8 +51,7 @@ async fn start_each(helm: &Helm, folder: &Path) -> Result<()> {
     let mut site = InstalledManifests::start(folder).await?;
     let (mut started, mut left) = (0_u32, 0_u32);
     for (values, objects) in settings::accepted(helm)? {
-        let has_certificate = objects.iter().any(|object| text(object, "/kind") == "Certificate");
-        if has_certificate || !issues_certificates(&objects)? {
+        if !issues_certificates(&objects)? {
             left += 1;
             continue;
         }
@@ -68,6 +67,7 @@ async fn start_each(helm: &Helm, folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns whether the manager issues its certificates. With cert-manager, the configuration of the chart says that it does not.
 fn issues_certificates(objects: &[Value]) -> Result<bool> {
     let configuration = installed_manifests::configuration(objects)?;
     Ok(configuration.pointer("/internalCertManagement/enable").and_then(Value::as_bool) != Some(false))
