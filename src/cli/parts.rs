@@ -341,14 +341,14 @@ async fn core_exited(end: oneshot::Receiver<()>) -> anyhow::Result<()> {
 
 /// Runs a task until it ends or `stop` is set.
 pub(super) async fn run_until(
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
     task: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    tokio::select! {
-        () = task => {}
-        _ = stop.wait_for(|stop| *stop) => {}
-    }
-    Ok(())
+    let infallible = async {
+        task.await;
+        Ok(())
+    };
+    try_run_until(stop, infallible).await
 }
 
 /// Runs a task that may fail until it ends or `stop` is set.
@@ -376,13 +376,11 @@ fn watchdog(
     shared: &ManagerContext,
 ) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
     let (limit, heartbeats) = (settings.stall_limit(), shared.heartbeats.all.clone());
-    let mut stop = shared.stop.acting.clone();
-    async move {
-        tokio::select! {
-            part = wait_for_stall(heartbeats, limit) => Err(anyhow!("{part} has made no progress for {limit:?}")),
-            _ = stop.wait_for(|stop| *stop) => Ok(()),
-        }
-    }
+    let stalled = async move {
+        let part = wait_for_stall(heartbeats, limit).await;
+        Err(anyhow!("{part} has made no progress for {limit:?}"))
+    };
+    try_run_until(shared.stop.acting.clone(), stalled)
 }
 
 /// Returns the resource as in an RBAC rule, such as `workloads/status`.
