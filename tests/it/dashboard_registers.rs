@@ -1,20 +1,17 @@
 //! The lists of pages of the dashboard: they agree, and little code has to know all pages, because the file of a page says what
 //! it is.
 
+use crate::manifests::root;
 use crate::recorded_pages::PAGES;
 use regex::Regex;
 use sluice::dashboard::PageQuestion;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Addresses that lead to other pages, and have no value.
 const REDIRECTS: [&str; 1] = ["/jobs/nlp-train/job/llama-ft"];
-
-fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
 
 fn text_of(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap()
@@ -100,7 +97,7 @@ fn the_steps_for_a_page_name_all_lists() {
         file.captures_iter(steps).map(|found| found.get(1).unwrap().as_str()).collect();
     for file in &named {
         let is_source = file.starts_with("cli/") || file.starts_with("dashboard/");
-        let folder = if is_source { root().join("src") } else { root() };
+        let folder = if is_source { root().join("src") } else { root().to_owned() };
         assert!(folder.join(file).exists(), "docs/develop.md names {file}");
     }
     for list in [
