@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const FOLDER: &str = "src/frameworks";
+const FOLDER: &str = "core/src/frameworks";
 /// Files that say what a row consists of.
 const DEFINITIONS: [&str; 2] = ["row.rs", "role_shape.rs"];
 
@@ -171,7 +171,7 @@ fn parts_of_rows_name_neither_rows_nor_their_rules() {
 /// Kinds whose names are also words: the column of a job, and the type of a limit for pods.
 const WORDS: [&str; 2] = ["Job", "Pod"];
 /// The file that lists the kinds of Kubernetes itself, whether they are jobs or not.
-const KINDS_OF_KUBERNETES: &str = "src/simulate/foreign_kinds.rs";
+const KINDS_OF_KUBERNETES: &str = "core/src/simulate/foreign_kinds.rs";
 
 /// What differs between kinds is in their rows, so that a new kind needs no other code.
 #[test]

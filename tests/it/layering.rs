@@ -181,9 +181,9 @@ fn quota_is_read_through_one_function() {
     let reads_spec = |text: &str| text.lines().filter(is_code).any(|line| line.contains(".resource_groups"));
     let readers: Vec<String> =
         all(&["src"]).into_iter().filter(|(_, text)| reads_spec(text)).map(|(file, _)| file).collect();
-    let outside: Vec<&String> = readers.iter().filter(|file| !file.starts_with("src/api/")).collect();
+    let outside: Vec<&String> = readers.iter().filter(|file| !file.starts_with("core/src/api/")).collect();
     assert!(outside.is_empty(), "use `quota_groups`: {outside:?}");
-    for file in ["src/api/v1beta2/cluster_queue.rs", "src/api/v1beta2/cohort.rs"] {
+    for file in ["core/src/api/v1beta2/cluster_queue.rs", "core/src/api/v1beta2/cohort.rs"] {
         assert!(readers.iter().any(|reader| reader == file), "{file} no longer reads the quota");
     }
 }
@@ -206,7 +206,7 @@ fn library_lists_layers_in_order() {
 
 /// The folder of a file of the reconciler; none for files beside the folders.
 fn reconciler_part(file: &str) -> Option<usize> {
-    let folder = file.strip_prefix("src/reconciler/")?.split_once('/')?.0;
+    let folder = file.strip_prefix("core/src/reconciler/")?.split_once('/')?.0;
     Some(
         RECONCILER_PARTS
             .iter()
@@ -238,7 +238,7 @@ fn reconciler_parts_depend_one_way() {
     let call = Regex::new(r"\bself\s*\.(\w+)\(").unwrap();
     let import = Regex::new(r"\b(?:crate::reconciler|super::super)::(\w+)").unwrap();
     let files: Vec<_> =
-        all(&["src/reconciler"]).into_iter().map(|(file, text)| (file, code(&text))).collect();
+        all(&["core/src/reconciler"]).into_iter().map(|(file, text)| (file, code(&text))).collect();
     let mut defined_in = BTreeMap::new();
     for (file, text) in &files {
         for methods in reconciler_blocks(text) {
@@ -256,7 +256,7 @@ fn reconciler_parts_depend_one_way() {
         for name in calls.map(|captures| captures.get(1).unwrap().as_str()) {
             let Some(other) = defined_in.get(name).filter(|other| *other != file) else { continue };
             // Views and contexts are made in one place; stages of a round call the parts, not the other way round.
-            let stage = || other != "src/reconciler/mod.rs";
+            let stage = || other != "core/src/reconciler/mod.rs";
             if reconciler_part(other).map_or_else(stage, |part| part > own) {
                 wrong.push(format!("{file} calls {name} of {other}"));
             }
@@ -279,7 +279,7 @@ fn reconciler_vocabulary_uses_no_folder() {
     let import = Regex::new(r"\b(?:crate::reconciler|super)::(\w+|\{)").unwrap();
     let mut wrong = Vec::new();
     for name in RECONCILER_VOCABULARY {
-        let file = format!("src/reconciler/{name}.rs");
+        let file = format!("core/src/reconciler/{name}.rs");
         let text = code(&fs::read_to_string(root().join(&file)).unwrap());
         for module in import.captures_iter(&text).map(|captures| captures.get(1).unwrap().as_str()) {
             if !RECONCILER_VOCABULARY.contains(&module) && !module.starts_with(char::is_uppercase) {
@@ -296,7 +296,7 @@ fn few_files_see_the_whole_reconciler() {
     let whole = Regex::new(r"\bimpl Reconciler\b|&(?:'\w+ )?(?:mut )?Reconciler\b").unwrap();
     let method = Regex::new(r"(?m)^    (?:pub(?:\([^)]*\))? )?(?:const )?fn \w+").unwrap();
     let files: Vec<_> =
-        all(&["src/reconciler"]).into_iter().map(|(file, text)| (file, code(&text))).collect();
+        all(&["core/src/reconciler"]).into_iter().map(|(file, text)| (file, code(&text))).collect();
     let whole: Vec<&str> =
         files.iter().filter(|(_, text)| whole.is_match(text)).map(|(file, _)| file.as_str()).collect();
     let methods = files.iter().flat_map(|(_, text)| reconciler_blocks(text));
@@ -314,7 +314,7 @@ fn few_files_see_the_whole_reconciler() {
 fn few_files_see_the_whole_engine() {
     let method = Regex::new(r"(?m)^    (?:pub(?:\([^)]*\))? )?(?:const )?fn \w+").unwrap();
     let (mut whole, mut methods) = (Vec::new(), 0);
-    for (file, text) in all(&["src/scheduler"]) {
+    for (file, text) in all(&["core/src/scheduler"]) {
         let text = code(&text);
         let blocks = blocks_of("Engine", &text);
         if !blocks.is_empty() {

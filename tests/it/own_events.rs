@@ -35,7 +35,7 @@ const KUEUE: [&str; 25] = [
     "WorkloadNameConflict",
 ];
 /// Modules that send events.
-const SENDERS: [&str; 3] = ["src/reconciler", "src/frameworks", "src/lifecycle"];
+const SENDERS: [&str; 3] = ["core/src/reconciler", "core/src/frameworks", "core/src/lifecycle"];
 
 /// Adds the code of a folder, without tests.
 fn code(folder: &Path, text: &mut String) {

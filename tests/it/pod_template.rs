@@ -13,7 +13,7 @@ fn pod_template_is_structural() {
         let document: Value = serde_json::from_str(&fs::read_to_string(document).unwrap()).unwrap();
         let schema = pod_template::from_openapi(&document);
         assert!(schema.is_object(), "the document has no pod template");
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api/crd/pod-template.json");
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("core/src/api/crd/pod-template.json");
         fs::write(file, format!("{}\n", serde_json::to_string_pretty(&schema).unwrap())).unwrap();
         return;
     }

@@ -13,13 +13,13 @@ const BANNED: &str = r"(?i)\b(somebody|nobody|whoever|whom|anew|takes no turns|l
 /// Folders whose comments and names say exactly what they mean: `VAGUE` words do not come back there.
 const PLAIN: [&str; 9] = [
     "src/dashboard",
-    "src/history",
+    "core/src/history",
     "src/kube",
     "src/people",
-    "src/reconciler",
+    "core/src/reconciler",
     "src/record",
     "src/server",
-    "src/snapshot",
+    "core/src/snapshot",
     "src/visibility",
 ];
 

@@ -23,7 +23,7 @@ pub(crate) async fn pod_template_schema_matches_server(cluster: &Cluster, _: &Fi
     ensure!(server["properties"]["spec"].is_object(), "the server publishes no pod template schema");
     ensure!(
         server == ours,
-        "src/api/crd/pod-template.json is not the server's schema; CONTRIBUTING.md says how to update it"
+        "core/src/api/crd/pod-template.json is not the server's schema; CONTRIBUTING.md says how to update it"
     );
     Ok(())
 }

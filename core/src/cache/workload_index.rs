@@ -1,0 +1,154 @@
+//! Workloads by namespace and name, for readers outside the core.
+//!
+//! Invariants: it has every Workload of the cache, in the version that the cache has; a clone is a pointer, and a change after it
+//! copies one path of a tree; the start of a page and a look-up cost the logarithm of the number of Workloads.
+
+use super::records::WorkloadRecord;
+use super::size_index::{Requesting, SizeIndex};
+use super::state_index::{ReasonSummary, Recent, RecentList, StateIndex, Waiting};
+use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
+use crate::queue::order_tree::{Copies, OrderTree, Weighted};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+struct Indexed(Arc<WorkloadRecord>);
+
+impl Indexed {
+    fn key(&self) -> &ObjectKey {
+        &self.0.meta.key
+    }
+}
+
+impl Ord for Indexed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(other.key())
+    }
+}
+
+impl PartialOrd for Indexed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Indexed {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Indexed {}
+
+impl Weighted for Indexed {
+    fn weight(&self) -> u32 {
+        1
+    }
+}
+
+/// Workloads in order of namespace and name.
+#[derive(Clone, Debug, Default)]
+pub struct WorkloadIndex {
+    tree: OrderTree<Indexed>,
+    states: StateIndex,
+    sizes: SizeIndex,
+    copies: Copies,
+}
+
+impl WorkloadIndex {
+    pub(super) fn insert(&mut self, record: &Arc<WorkloadRecord>) {
+        let old = self.tree.insert(Indexed(Arc::clone(record)), &mut self.copies);
+        let old = old.as_ref().map(|old| &*old.0);
+        self.states.replace(old, Some(record));
+        self.sizes.replace(old, Some(record));
+    }
+
+    pub(super) fn remove(&mut self, record: &Arc<WorkloadRecord>) {
+        let old = self.tree.remove(&Indexed(Arc::clone(record)), &mut self.copies);
+        let old = old.as_ref().map(|old| &*old.0);
+        self.states.replace(old, None);
+        self.sizes.replace(old, None);
+    }
+
+    /// Number of Workloads.
+    pub fn len(&self) -> usize {
+        self.tree.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns a Workload.
+    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<WorkloadRecord>> {
+        self.tree.get(|item| key.cmp(item.key())).map(|item| &item.0)
+    }
+
+    /// Returns the number of Workloads whose key is not greater than this one.
+    pub fn up_to(&self, key: &ObjectKey) -> usize {
+        let before = self.tree.weight_before(|item| key.cmp(item.key()));
+        usize::try_from(before).unwrap_or(usize::MAX).saturating_add(usize::from(self.get(key).is_some()))
+    }
+
+    /// Iterates in order from this position.
+    pub fn starting_at(&self, position: usize) -> impl Iterator<Item = &Arc<WorkloadRecord>> {
+        let position = u32::try_from(position).unwrap_or(u32::MAX);
+        self.tree.iter_from(position).0.map(|item| &item.0)
+    }
+
+    /// Returns the number of pending Workloads by reason, with the oldest of each.
+    pub fn pending_by_reason(&self) -> impl Iterator<Item = ReasonSummary> {
+        self.states.by_reason()
+    }
+
+    /// Iterates over the pending Workloads of reasons, those that wait longest first, after a place in that order.
+    pub fn longest_waiting<'a, F: Fn(PendingReason) -> bool>(
+        &'a self,
+        is_meant: F,
+        after: Option<&Waiting>,
+    ) -> impl Iterator<Item = &'a Waiting> + use<'a, F> {
+        self.states.longest_waiting(is_meant, after)
+    }
+
+    /// Iterates over the Workloads with quota, or the finished ones, the newest first, after a place in that order.
+    pub fn newest(&self, list: RecentList, after: Option<&Recent>) -> impl Iterator<Item = &Recent> {
+        let tree = self.states.newest(list);
+        match after {
+            Some(after) => tree.iter_after(|item| after.cmp(item)),
+            None => tree.iter(),
+        }
+    }
+
+    /// Returns the number of Workloads with quota, or of finished ones.
+    pub fn count(&self, list: RecentList) -> usize {
+        self.states.newest(list).len()
+    }
+
+    /// Returns the number of those before a place in their order.
+    pub fn count_newer(&self, list: RecentList, place: &Recent) -> usize {
+        let before = self.states.newest(list).weight_before(|item| place.cmp(item));
+        usize::try_from(before).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the Workloads that have most quota of any flavor-resource of a ClusterQueue: `most` of each.
+    pub fn largest(&self, cluster_queue: &str, most: usize) -> BTreeSet<&ObjectKey> {
+        self.states.largest(cluster_queue, most)
+    }
+
+    /// Iterates over the pending Workloads of LocalQueues, the largest first, after a place in that order.
+    pub fn largest_first<'a, F: Fn(&ObjectKey) -> bool>(
+        &'a self,
+        is_meant: F,
+        after: Option<&Requesting>,
+    ) -> impl Iterator<Item = &'a Requesting> + use<'a, F> {
+        self.sizes.largest_first(is_meant, after)
+    }
+
+    /// Returns the number of pending Workloads of LocalQueues behind a place in that order.
+    pub fn count_after(&self, is_meant: impl Fn(&ObjectKey) -> bool, place: &Requesting) -> usize {
+        self.sizes.count_after(is_meant, place)
+    }
+}
