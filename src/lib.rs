@@ -1,21 +1,13 @@
 //! Sluice: an admission gate and quota scheduler for Kubernetes batch workloads that speaks Kueue's API.
 //!
-//! The crate `sluice-core` decides. Modules are listed in the order of their dependencies: each may use the core and the modules
-//! above it. The modules up to `dashboard` are pure: no clock, environment, network or task. `record`, `kube`, `server` and `cli`
-//! are the shell, which performs I/O.
+//! The crate `sluice-core` decides, `sluice-views` shows; both are pure. This crate is the shell, which performs I/O. Its modules
+//! are listed in the order of their dependencies: each may use both crates and the modules above it.
 
 pub use sluice_core::{
-    admission, api, cache, conversion, frameworks, history, lifecycle, queue, quota, reconciler, resources, scheduler,
-    simulate, snapshot, topology,
+    admission, api, cache, conversion, frameworks, history, lifecycle, queue, quota, reconciler, resources,
+    scheduler, simulate, snapshot, topology,
 };
-
-pub mod metrics;
-
-pub mod visibility;
-
-pub mod people;
-
-pub mod dashboard;
+pub use sluice_views::{dashboard, metrics, people, visibility};
 
 pub mod record;
 

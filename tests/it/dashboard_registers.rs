@@ -38,7 +38,7 @@ fn all_addresses() -> impl Iterator<Item = &'static str> {
 #[test]
 fn each_page_has_a_recorded_value() {
     let page = Regex::new(r"(?m)^impl Page for (\w+) \{$").unwrap();
-    let texts = sources("src/dashboard");
+    let texts = sources("views/src/dashboard");
     let found = texts.iter().flat_map(|(_, text)| page.captures_iter(text));
     let pages: BTreeSet<String> = found.map(|found| found[1].to_owned()).collect();
     let recorded: BTreeSet<String> =
@@ -48,7 +48,7 @@ fn each_page_has_a_recorded_value() {
 
 #[test]
 fn each_question_is_asked_by_an_address() {
-    let text = text_of("src/dashboard/question.rs");
+    let text = text_of("views/src/dashboard/question.rs");
     let (_, variants) = text.split_once("pub enum PageQuestion {\n").unwrap();
     let (variants, _) = variants.split_once("\n}").unwrap();
     let variant = Regex::new(r"(?m)^    (\w+)\(").unwrap();
@@ -80,11 +80,11 @@ fn each_page_is_documented() {
 #[test]
 fn only_suggestions_match_over_pages() {
     let variant = Regex::new(r"\bPageQuestion::[A-Z]").unwrap();
-    let folders = ["src/dashboard", "src/dashboard/build", "src/server/dashboard"];
+    let folders = ["views/src/dashboard", "views/src/dashboard/build", "src/server/dashboard"];
     let files = folders.iter().flat_map(|folder| sources(folder));
     let matching: Vec<String> =
         files.filter(|(_, text)| variant.is_match(text)).map(|(file, _)| file).collect();
-    assert_eq!(matching, ["src/dashboard/build/similar.rs"]);
+    assert_eq!(matching, ["views/src/dashboard/build/similar.rs"]);
 }
 
 #[test]

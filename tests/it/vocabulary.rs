@@ -12,15 +12,15 @@ const BANNED: &str = r"(?i)\b(somebody|nobody|whoever|whom|anew|takes no turns|l
 
 /// Folders whose comments and names say exactly what they mean: `VAGUE` words do not come back there.
 const PLAIN: [&str; 9] = [
-    "src/dashboard",
+    "views/src/dashboard",
     "core/src/history",
     "src/kube",
-    "src/people",
+    "views/src/people",
     "core/src/reconciler",
     "src/record",
     "src/server",
     "core/src/snapshot",
-    "src/visibility",
+    "views/src/visibility",
 ];
 
 /// Words for what an exact word says: report, no longer, at most, expired, continue, and the name of the thing.

@@ -327,7 +327,7 @@ mod tests {
     /// k9s shows nothing for a name that is not a column.
     #[test]
     fn columns_for_k9s_exist() {
-        let views: Value = serde_saphyr::from_str(include_str!("../../k9s/views.yaml")).unwrap();
+        let views: Value = serde_saphyr::from_str(include_str!("../../../k9s/views.yaml")).unwrap();
         for (resource, columns) in
             [("workloadviews", WorkloadView::COLUMNS), ("clusterqueueviews", ClusterQueueView::COLUMNS)]
         {
