@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 
-use super::names::Grammar;
+use crate::cli::names::Grammar;
 
 /// The subcommand that stands for Kueue's program.
 pub(super) const SUBCOMMAND: &str = "manager";

@@ -2,49 +2,12 @@
 //! `migrate` and `version`.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks, starts tasks and waits")]
 
-mod args;
-mod batch_pacing;
-mod cluster_objects;
-mod component;
-mod config;
-mod config_checks;
-pub mod config_mapping;
-mod core;
-mod core_queries;
-mod crds;
-mod dashboard;
-mod dashboard_history;
-mod debug;
-mod dump;
 mod entry;
-mod failpoints;
 mod files;
-mod framework;
-mod history_answers;
-mod import;
-mod leader_questions;
-mod leadership;
-mod listed_frameworks;
-mod listen;
-mod listeners;
-mod logs;
-mod manager;
-mod migrate;
+pub mod manager;
 mod names;
-mod parts;
 mod people;
-mod process_metrics;
-mod queue_dump;
-mod record_args;
-mod recording;
-mod reload;
-mod settings;
-mod simulate;
-mod supervise;
-mod threads;
-mod visibility;
-mod webhook_configurations;
-mod zap;
+mod tools;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -68,21 +31,21 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the controller and its webhooks.
-    Manager(Box<args::ManagerArgs>),
+    Manager(Box<manager::args::ManagerArgs>),
     /// Work with configuration files of the manager.
-    Config(config::ConfigArgs),
+    Config(tools::config::ConfigArgs),
     /// Print the CustomResourceDefinitions, or write one file for each.
-    Crds(crds::CrdsArgs),
+    Crds(tools::crds::CrdsArgs),
     /// Simulate scheduling of manifests, or of a change to a cluster, without modifying anything.
-    Simulate(Box<simulate::SimulateArgs>),
+    Simulate(Box<tools::simulate::SimulateArgs>),
     /// Write the state of a cluster as manifests that `simulate` loads; never writes to the cluster.
-    Dump(dump::DumpArgs),
+    Dump(tools::dump::DumpArgs),
     /// Work with kinds of jobs that files describe.
-    Framework(framework::FrameworkArgs),
+    Framework(tools::framework::FrameworkArgs),
     /// Give pods that run without a Workload one that is admitted.
-    Import(import::ImportArgs),
+    Import(tools::import::ImportArgs),
     /// Change a cluster from Kueue to Sluice, or back, and report what a change would meet.
-    Migrate(migrate::MigrateArgs),
+    Migrate(tools::migrate::MigrateArgs),
     /// Print version, commit and date.
     Version,
     #[command(flatten)]
@@ -117,14 +80,14 @@ pub fn main() -> ExitCode {
         _ => entry::command_line(line, is_subcommand),
     };
     let result = match parsed(grammar, &line).command {
-        Command::Manager(args) => manager::start(*args).map(success),
-        Command::Config(args) => config::run(&args),
-        Command::Crds(args) => crds::run(&args).map(success),
-        Command::Simulate(args) => simulate::run(&args),
-        Command::Dump(args) => dump::run(&args),
-        Command::Framework(args) => framework::run(&args).map(success),
-        Command::Import(args) => import::run(&args),
-        Command::Migrate(args) => migrate::run(&args),
+        Command::Manager(args) => manager::run::start(*args).map(success),
+        Command::Config(args) => tools::config::run(&args),
+        Command::Crds(args) => tools::crds::run(&args).map(success),
+        Command::Simulate(args) => tools::simulate::run(&args),
+        Command::Dump(args) => tools::dump::run(&args),
+        Command::Framework(args) => tools::framework::run(&args).map(success),
+        Command::Import(args) => tools::import::run(&args),
+        Command::Migrate(args) => tools::migrate::run(&args),
         Command::People(verb) => return people::run(verb, Cli::command),
         Command::Version => files::print(&format!("sluice {}\n", build::describe())).map(success),
     };

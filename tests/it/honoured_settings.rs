@@ -5,7 +5,7 @@ use crate::simulate_command::{QUEUES, TestFolder, run_simulate};
 use serde_json::{Value, json};
 use sluice::api::config;
 use sluice::cache::Kind;
-use sluice::cli::config_mapping;
+use sluice::cli::manager::config_mapping;
 use sluice::frameworks::known_frameworks;
 use sluice::reconciler::{CoreSettings, Effect, Write};
 

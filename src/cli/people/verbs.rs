@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::completion::CompletionArgs;
 use super::kubectl::{self, KubectlArgs};
 use super::{activate, create, delete, failure, move_workload, reading, reprioritize};
-use crate::cli::cluster_objects::block_on;
+use crate::cli::tools::cluster_objects::block_on;
 
 /// A verb.
 #[derive(Debug, clap::Subcommand)]

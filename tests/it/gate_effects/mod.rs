@@ -6,7 +6,7 @@ mod simulated;
 
 use crate::{laws, sim};
 use sluice::api::config::{self, Configuration};
-use sluice::cli::config_mapping;
+use sluice::cli::manager::config_mapping;
 use sluice::frameworks::known_frameworks;
 use sluice::reconciler::CoreSettings;
 use std::collections::BTreeSet;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReviewContext, review};
 use sluice::api::config::Configuration;
 use sluice::cache::Kind;
-use sluice::cli::config_mapping;
+use sluice::cli::manager::config_mapping;
 use sluice::frameworks::Related;
 use std::collections::BTreeMap;
 

@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::{LIMIT, TIMEOUT, connection};
 use crate::cache::Kind;
-use crate::cli::cluster_objects::block_on;
 use crate::cli::people::connection::Session;
 use crate::cli::people::discovery::Discovery;
 use crate::cli::people::kinds::PeopleKind;
+use crate::cli::tools::cluster_objects::block_on;
 use crate::frameworks::{JobKind, frameworks};
 use crate::kube::client::all_path;
 use crate::people::workload_object::text_at;

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use super::connection::ConnectionArgs;
-use crate::cli::cluster_objects::block_on;
+use crate::cli::tools::cluster_objects::block_on;
 
 /// Controls Kueue queueing manager
 #[derive(Debug, Parser)]

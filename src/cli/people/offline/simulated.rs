@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::{cluster_configuration, config_mapping, settings};
 use crate::api::config::LoadedConfiguration;
 use crate::cache::Kind;
-use crate::cli::cluster_objects::{ClusterObjects, ClusterReader};
 use crate::cli::people::connection::Session;
+use crate::cli::tools::cluster_objects::{ClusterObjects, ClusterReader};
 use crate::simulate::{Dump, SimulationOptions, SkippedResource};
 
 /// Objects, and the configuration of the simulated manager.

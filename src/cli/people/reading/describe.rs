@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::{TableArgs, ask, encoded, read, why};
 use crate::cache::{ApiResourceInfo, Kind};
-use crate::cli::cluster_objects::block_on;
 use crate::cli::files;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::discovery::Discovery;
 use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN, NOT_FOUND, not_found, print_error};
 use crate::cli::people::kinds::PeopleKind;
 use crate::cli::people::kubectl::{self, KubectlArgs, is_flag};
+use crate::cli::tools::cluster_objects::block_on;
 use crate::frameworks::{JobKind, frameworks};
 use crate::kube::client::{all_path, collection_path};
 use crate::kube::list::list_path;

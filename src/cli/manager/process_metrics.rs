@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc::{Sender, WeakSender};
 
-use super::manager::ManagerContext;
+use super::run::ManagerContext;
 use crate::kube::heartbeat::Heartbeats;
 use crate::kube::lease::Fence;
 use crate::kube::rbac_check::Permission;
@@ -346,7 +346,9 @@ mod tests {
         let mut exported = families(&without_sums(&page.concat()));
         exported.retain(|name, _| !name.starts_with("kueue_"));
         let mut documented = BTreeMap::new();
-        for row in include_str!("../../docs/metrics.md").lines().filter_map(|line| line.strip_prefix("| `")) {
+        for row in
+            include_str!("../../../docs/metrics.md").lines().filter_map(|line| line.strip_prefix("| `"))
+        {
             let (name, row) = row.split_once("` | ").unwrap();
             let mut columns = row.split('|').map(str::trim);
             let kind = columns.next().unwrap().to_owned();

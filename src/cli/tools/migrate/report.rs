@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::inventory::{Inventory, Placed};
 use super::leftovers::{self, Installation};
 use super::schema;
-use crate::cli::settings;
+use crate::cli::manager::settings;
 
 /// Text for a configuration that the manager refuses. The reason is among the obstacles.
 const REFUSED: &str = "it is refused, as said below";

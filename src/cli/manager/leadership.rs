@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use tokio::sync::watch;
 
-use super::manager::ManagerContext;
+use super::run::ManagerContext;
 use crate::kube::lease::{self, ElectionTask, Fence, LeaseSettings};
 use crate::kube::webhook_ownership::ForeignConfiguration;
 

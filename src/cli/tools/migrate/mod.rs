@@ -29,7 +29,7 @@ use anyhow::{Context, anyhow, bail};
 use serde_json::Value;
 
 use super::cluster_objects::block_on;
-use super::files;
+use crate::cli::files;
 use crate::kube::client::{CallError, Caller, caller_from_kubeconfig};
 use inventory::Inventory;
 use rights::Access;
@@ -43,7 +43,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Arguments of `sluice migrate`.
 #[derive(Debug, clap::Args)]
-pub(super) struct MigrateArgs {
+pub(crate) struct MigrateArgs {
     #[command(subcommand)]
     command: MigrateCommand,
 }
@@ -67,7 +67,7 @@ struct ClusterArgs {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// Namespace of the manager.
-    #[arg(short, long, value_name = "NAME", default_value = super::settings::DEFAULT_NAMESPACE)]
+    #[arg(short, long, value_name = "NAME", default_value = crate::cli::manager::settings::DEFAULT_NAMESPACE)]
     namespace: String,
 }
 
@@ -92,7 +92,7 @@ pub(super) fn runs_manager(deployment: &Value) -> bool {
     managers::installation_of_deployment(deployment).is_some()
 }
 
-pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         MigrateCommand::Check(cluster) => block_on(check(cluster)),
         MigrateCommand::ToSluice(steps) => block_on(walk(Direction::ToSluice, steps)),

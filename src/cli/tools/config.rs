@@ -11,10 +11,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde_json::Value;
 
-use super::files;
-use super::framework::FrameworkFileArgs;
-use super::settings;
 use crate::api::config::{self, ConfigError, InForce, LoadedConfiguration};
+use crate::cli::files;
+use super::framework::FrameworkFileArgs;
+use crate::cli::manager::settings;
 use crate::frameworks::known_frameworks;
 
 /// Widest value that determines the width of its column; wider values, such as long lists, shift the rest of the line.
@@ -24,7 +24,7 @@ const FILE: &str = "file";
 
 /// Arguments of `sluice config`.
 #[derive(Debug, clap::Args)]
-pub(super) struct ConfigArgs {
+pub(crate) struct ConfigArgs {
     #[command(subcommand)]
     command: ConfigCommand,
 }
@@ -47,7 +47,7 @@ struct CheckArgs {
     framework_files: FrameworkFileArgs,
 }
 
-pub(super) fn run(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let ConfigCommand::Check(args) = &args.command;
     args.framework_files.add()?;
     let is_input = args.file == Path::new("-");

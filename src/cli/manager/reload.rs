@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::args::ManagerArgs;
 use super::config_mapping;
 use super::listen::ListenAddresses;
-use super::manager::ManagerContext;
+use super::run::ManagerContext;
 use super::settings::{self, ManagerSettings};
 use crate::api::config::{self, Configuration};
 use crate::lifecycle::pods_ready::PodsReadyLimits;

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::core_queries::OwnCore;
 use super::dashboard_history::PageHistory;
 use super::listen::{self, BindAddress};
-use super::manager::ManagerContext;
+use super::run::ManagerContext;
 use super::settings::ManagerSettings;
 use super::visibility;
 use crate::api::ObjectKey;

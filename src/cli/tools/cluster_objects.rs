@@ -12,7 +12,7 @@ use crate::kube::list::{list, list_path};
 use crate::simulate::SkippedResource;
 
 /// Field of the ConfigMap with the manager's configuration.
-pub(super) const CONFIGURATION_FIELD: &str = "controller_manager_config.yaml";
+pub(crate) const CONFIGURATION_FIELD: &str = "controller_manager_config.yaml";
 /// Timeout of one page of a list.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 const PAGE_SIZE: u32 = 500;
@@ -23,13 +23,13 @@ const UNAUTHORIZED: u16 = 401;
 
 /// The objects of a cluster, Workloads last, and the kinds that could not be read.
 #[derive(Clone)]
-pub(super) struct ClusterObjects {
-    pub(super) objects: Vec<(Kind, Value)>,
-    pub(super) skipped: Vec<SkippedResource>,
+pub(crate) struct ClusterObjects {
+    pub(crate) objects: Vec<(Kind, Value)>,
+    pub(crate) skipped: Vec<SkippedResource>,
 }
 
 /// A cluster, read with the user's kubeconfig.
-pub(super) struct ClusterReader {
+pub(crate) struct ClusterReader {
     caller: Caller,
 }
 
@@ -41,12 +41,12 @@ impl ClusterReader {
     }
 
     /// Reads with this caller.
-    pub(super) fn of(caller: Caller) -> Self {
+    pub(crate) fn of(caller: Caller) -> Self {
         Self { caller }
     }
 
     /// Returns the number of objects of a kind; `None` if it cannot be read.
-    pub(super) async fn count(&self, kind: Kind) -> Option<u64> {
+    pub(crate) async fn count(&self, kind: Kind) -> Option<u64> {
         let page = self.caller.get(&format!("{}?limit=1", client::all_path(&kind.resource()))).await.ok()?;
         let first = u64::try_from(page.get("items")?.as_array()?.len()).ok()?;
         let left = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or_default();
@@ -55,7 +55,7 @@ impl ClusterReader {
 
     /// Like `objects`. If a kind is forbidden in the cluster, its objects in `namespace` are read, and the kind still counts as
     /// skipped.
-    pub(super) async fn objects_of(&self, kinds: &[Kind], namespace: &str) -> anyhow::Result<ClusterObjects> {
+    pub(crate) async fn objects_of(&self, kinds: &[Kind], namespace: &str) -> anyhow::Result<ClusterObjects> {
         let mut cluster = self.objects(kinds).await?;
         for kind in kinds {
             let resource = kind.resource();
@@ -79,7 +79,7 @@ impl ClusterReader {
 
     /// Lists the kinds on which decisions depend. A forbidden kind is skipped. An unreachable server is an error, and so is a
     /// user that the server does not know.
-    pub(super) async fn objects(&self, kinds: &[Kind]) -> anyhow::Result<ClusterObjects> {
+    pub(crate) async fn objects(&self, kinds: &[Kind]) -> anyhow::Result<ClusterObjects> {
         let mut kinds = kinds.to_vec();
         kinds.sort_by_key(|kind| *kind == Kind::Workload);
         let mut cluster = ClusterObjects { objects: Vec::new(), skipped: Vec::new() };
@@ -101,7 +101,7 @@ impl ClusterReader {
     }
 
     /// Returns a field of the data of a ConfigMap, or the server's message if it cannot be read.
-    pub(super) async fn config_map_field(
+    pub(crate) async fn config_map_field(
         &self,
         namespace: &str,
         name: &str,
@@ -120,6 +120,6 @@ impl ClusterReader {
 }
 
 /// Runs calls to a cluster on this thread.
-pub(super) fn block_on<T>(calls: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub(crate) fn block_on<T>(calls: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(calls)
 }

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use super::component::Component;
 use super::dashboard::DashboardArgs;
-use super::framework::FrameworkFileArgs;
 use super::listen::{self, BindAddress};
 use super::logs::{LogFormat, LogSettings};
 use super::record_args::RecordArgs;
 use super::zap::{TimeFormat, ZapArgs};
 use crate::api::config;
+use crate::cli::framework_files::FrameworkFileArgs;
 use crate::visibility::access::TenantDetail;
 
 /// Arguments of `sluice manager`.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct ManagerArgs {
+pub(crate) struct ManagerArgs {
     /// Configuration file (config.kueue.x-k8s.io/v1beta2); default: built-in defaults.
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
@@ -187,7 +187,7 @@ impl ManagerArgs {
 }
 
 /// Parses a duration in the notation of the configuration.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = config::Duration::parse(text).and_then(|parsed| Duration::try_from(parsed.signed()).ok());
     parsed.ok_or_else(|| "must be a duration such as 90s, 10m or 1h30m".to_owned())
 }

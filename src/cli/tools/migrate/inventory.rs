@@ -11,7 +11,7 @@ use super::owner::Owner;
 use super::steps::STORED;
 use crate::api::crd;
 use crate::api::visibility::API_SERVICES;
-use crate::cli::cluster_objects::CONFIGURATION_FIELD;
+use crate::cli::tools::cluster_objects::CONFIGURATION_FIELD;
 use crate::kube::client::{CallError, Caller};
 use crate::kube::list::list_path;
 

@@ -161,7 +161,11 @@ pub(super) mod tests {
     use serde_json::json;
 
     /// A Deployment with this number of available pods.
-    pub(in crate::cli::migrate) fn deployment(of: Installation, namespace: &str, available: i64) -> Value {
+    pub(in crate::cli::tools::migrate) fn deployment(
+        of: Installation,
+        namespace: &str,
+        available: i64,
+    ) -> Value {
         let selector = match of {
             Installation::Kueue => json!({"control-plane": "controller-manager"}),
             Installation::Sluice => json!({"app.kubernetes.io/component": "controller"}),
@@ -173,7 +177,7 @@ pub(super) mod tests {
     }
 
     /// A pod of a manager that runs.
-    pub(in crate::cli::migrate) fn pod(of: Installation, name: &str) -> Value {
+    pub(in crate::cli::tools::migrate) fn pod(of: Installation, name: &str) -> Value {
         let labels = match of {
             Installation::Kueue => json!({"control-plane": "controller-manager"}),
             Installation::Sluice => {

@@ -9,9 +9,9 @@ use axum::Router;
 use jiff::Timestamp;
 use tokio::runtime::Runtime;
 
-use super::manager::ManagerContext;
 use super::parts::run_until;
 use super::process_metrics::{self, ProcessState};
+use super::run::ManagerContext;
 use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
 use super::threads::Threads;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::inventory::{Inventory, Placed};
 use super::leftovers::Installation;
-use crate::cli::settings;
+use crate::cli::manager::settings;
 use crate::frameworks::frameworks;
 
 /// The tool that applies the objects of an installation.
@@ -227,7 +227,7 @@ pub(super) fn components(inventory: &Inventory) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::migrate::managers::tests::deployment;
+    use crate::cli::tools::migrate::managers::tests::deployment;
     use serde_json::json;
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::files;
+use crate::cli::files;
 use crate::frameworks::{Framework, add_frameworks, components, framework_from_file};
 
 /// The flag of each command that reads jobs.
@@ -40,7 +40,7 @@ fn read(path: &Path) -> anyhow::Result<(Framework, String)> {
 
 /// Arguments of `sluice framework`.
 #[derive(Debug, clap::Args)]
-pub(super) struct FrameworkArgs {
+pub(crate) struct FrameworkArgs {
     #[command(subcommand)]
     command: FrameworkCommand,
 }
@@ -61,7 +61,7 @@ struct ManifestsArgs {
     write: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &FrameworkArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &FrameworkArgs) -> anyhow::Result<()> {
     let FrameworkCommand::Manifests(args) = &args.command;
     let (row, text) = read(&args.file)?;
     let component = components::files_of(&row, &text);

@@ -20,8 +20,9 @@ use serde_json::{Value, json};
 
 use super::cluster_objects::{CONFIGURATION_FIELD, block_on};
 use super::migrate::runs_manager;
-use super::{files, settings};
 use crate::api::yaml;
+use crate::cli::files;
+use crate::cli::manager::settings;
 use crate::frameworks::{Role, frameworks};
 use crate::kube::client::{Caller, Content, caller_from_kubeconfig};
 use crate::kube::list::list_path;
@@ -45,7 +46,7 @@ const SHOWN: usize = 5;
 /// Arguments of `sluice import`.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("queues").required(true).args(["queuelabel", "queuemapping_file"])))]
-pub(super) struct ImportArgs {
+pub(crate) struct ImportArgs {
     /// Namespaces of the pods; repeatable, or separated by commas.
     #[arg(short, long, value_name = "NAME", required = true, value_delimiter = ',')]
     namespace: Vec<String>,
@@ -78,7 +79,7 @@ pub(super) struct ImportArgs {
     manager_namespace: String,
 }
 
-pub(super) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let mapping = match (&args.queuelabel, &args.queuemapping_file) {
         (Some(label), _) => Mapping::by_label(label, &args.queuemapping.iter().cloned().collect()),
         (None, Some(file)) => {

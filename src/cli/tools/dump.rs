@@ -14,7 +14,8 @@ use serde_json::{Map, Value};
 
 use super::cluster_objects::{self, CONFIGURATION_FIELD, ClusterObjects, ClusterReader};
 use super::framework::FrameworkFileArgs;
-use super::{config_mapping, settings};
+use crate::cli::manager::config_mapping;
+use crate::cli::manager::settings;
 use crate::metrics::build;
 use crate::simulate::{Dump, Redaction, SkippedResource};
 
@@ -33,7 +34,7 @@ Replay: sluice simulate FILE.\n\
 Exit codes: 0: success; 1: error, nothing was written; 2: invalid command line; 3: a resource could not be read (named on \
 standard error and in the dump)."
 )]
-pub(super) struct DumpArgs {
+pub(crate) struct DumpArgs {
     /// Kubeconfig file of the cluster; default: the files that kubectl reads.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -73,11 +74,11 @@ fn config_map(text: &str) -> Result<ConfigMapName, String> {
     parts.map(name).ok_or_else(|| "must be NAMESPACE/NAME".to_owned())
 }
 
-pub(super) fn run(args: &DumpArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &DumpArgs) -> anyhow::Result<ExitCode> {
     args.framework_files.add()?;
     let dump = cluster_objects::block_on(read(args))?;
     for SkippedResource { resource, reason } in &dump.header.skipped {
-        super::print_error(&format_args!("{resource}: skipped: {reason}"));
+        crate::cli::print_error(&format_args!("{resource}: skipped: {reason}"));
     }
     match &args.output {
         Some(path) => {

@@ -18,12 +18,13 @@ use anyhow::{Context, bail};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::args::duration;
 use super::cluster_objects::{self, ClusterObjects, ClusterReader};
-use super::framework::FrameworkFileArgs;
-use super::{config_mapping, settings};
 use crate::api::config::{self, LoadedConfiguration};
 use crate::cache::Kind;
+use crate::cli::framework_files::FrameworkFileArgs;
+use crate::cli::manager::args::duration;
+use crate::cli::manager::config_mapping;
+use crate::cli::manager::settings;
 use crate::simulate::{
     Comparison, Dump, Edit, Manifests, Problem, Report, Scenario, Simulation, SimulationOptions,
     SourceLocation, Until, Watched, replay,
@@ -48,7 +49,7 @@ only further evictions were happening (without --until DURATION).\n\
 Annotations of objects: sluice.dev/run-for: 10m, sluice.dev/exit-code: \"1\", sluice.dev/ready-after: 1m, \
 sluice.dev/terminate-after: 30s, sluice.dev/arrives-after: 1h."
 )]
-pub(super) struct SimulateArgs {
+pub(crate) struct SimulateArgs {
     /// Manifests in YAML or JSON: files, directories, or - for standard input. A file of `sluice dump` also has the
     /// start time and the configuration.
     #[arg(value_name = "PATH")]
@@ -131,7 +132,7 @@ struct SimulatedManagerArgs {
 
 pub(in crate::cli) use inputs::read as read_manifests;
 
-pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     args.manager.framework_files.add()?;
     if args.jsonl {
         let all_replayed = replay_lines()?;
@@ -146,10 +147,10 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let edits = args.changes.edits().unwrap_or_else(refuse);
     let report = simulate(args, edits)?;
     for problem in &report.problems {
-        super::print_error(problem);
+        crate::cli::print_error(problem);
     }
     if report.end.livelocked {
-        super::print_error(
+        crate::cli::print_error(
             &"livelock detected: workloads only evict each other; use --until DURATION to continue",
         );
     }
@@ -176,7 +177,7 @@ fn simulate(args: &SimulateArgs, edits: Vec<Edit>) -> anyhow::Result<Report> {
     }
     let loaded = load_configuration(args, dump.as_ref())?;
     for warning in &loaded.warnings {
-        super::print_error(&format_args!("configuration: {warning}"));
+        crate::cli::print_error(&format_args!("configuration: {warning}"));
     }
     let configuration = loaded.configuration;
     let own_namespace =
@@ -280,7 +281,7 @@ fn replay_lines() -> anyhow::Result<bool> {
             Ok(outcome) => serde_json::to_writer(&mut output, &outcome),
             Err(error) => {
                 all_replayed = false;
-                super::print_error(&format_args!("standard input, line {}: {error}", number + 1));
+                crate::cli::print_error(&format_args!("standard input, line {}: {error}", number + 1));
                 serde_json::to_writer(&mut output, &json!({"error": error.to_string()}))
             }
         }

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use super::files;
 use crate::api::crd;
+use crate::cli::files;
 
 /// Arguments of `sluice crds`.
 #[derive(Debug, clap::Args)]
-pub(super) struct CrdsArgs {
+pub(crate) struct CrdsArgs {
     /// Write one file per definition into this directory instead of printing them.
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
@@ -16,7 +16,7 @@ pub(super) struct CrdsArgs {
     v1beta1: bool,
 }
 
-pub(super) fn run(args: &CrdsArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &CrdsArgs) -> anyhow::Result<()> {
     let all = if args.v1beta1 { crd::v1beta1::patches()? } else { crd::all()? };
     let Some(folder) = &args.write else {
         let definitions = all.iter().filter(|(name, _)| name != "kustomization.yaml");

@@ -30,7 +30,7 @@ use crate::visibility::access::TenantDetail;
 
 /// File with the namespace of the pod.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-pub(super) const DEFAULT_NAMESPACE: &str = "kueue-system";
+pub(crate) const DEFAULT_NAMESPACE: &str = "kueue-system";
 
 /// All settings that are known before the first connection.
 pub(super) struct ManagerSettings {
@@ -73,30 +73,30 @@ fn from_configuration(args: ManagerArgs, configuration: Configuration) -> anyhow
 }
 
 /// Loads the configuration from a file, or the defaults, with the feature gates of the command line.
-pub(super) fn configuration(path: Option<&Path>, gates: Option<&str>) -> anyhow::Result<LoadedConfiguration> {
+pub(crate) fn configuration(path: Option<&Path>, gates: Option<&str>) -> anyhow::Result<LoadedConfiguration> {
     let what = path.map_or_else(String::new, |path| format!(" {}", path.display()));
     checked(&format!("configuration{what}"), document(path, gates)?)
 }
 
 /// Reads a configuration file without checks, or the defaults, with the feature gates of the command line.
-pub(super) fn document(path: Option<&Path>, gates: Option<&str>) -> anyhow::Result<Value> {
+pub(crate) fn document(path: Option<&Path>, gates: Option<&str>) -> anyhow::Result<Value> {
     let Some(path) = path else { return with_gates(config::defaults(), gates) };
     let text = std::fs::read_to_string(path).with_context(|| format!("--config {}", path.display()))?;
     document_of(&text, &format!("configuration {}", path.display()), gates)
 }
 
 /// Reads the text of a configuration file without checks, with the feature gates of the command line.
-pub(super) fn document_of(text: &str, what: &str, gates: Option<&str>) -> anyhow::Result<Value> {
+pub(crate) fn document_of(text: &str, what: &str, gates: Option<&str>) -> anyhow::Result<Value> {
     with_gates(config::read(text).with_context(|| what.to_owned())?, gates)
 }
 
 /// Checks a configuration.
-pub(super) fn checked(what: &str, document: Value) -> anyhow::Result<LoadedConfiguration> {
+pub(crate) fn checked(what: &str, document: Value) -> anyhow::Result<LoadedConfiguration> {
     config::load(document, &known_frameworks()).with_context(|| what.to_owned())
 }
 
 /// Returns a configuration with the feature gates of the command line.
-pub(super) fn with_gates(mut document: Value, gates: Option<&str>) -> anyhow::Result<Value> {
+pub(crate) fn with_gates(mut document: Value, gates: Option<&str>) -> anyhow::Result<Value> {
     let Some(gates) = gates else { return Ok(document) };
     let mut parsed = BTreeMap::new();
     for gate in gates.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {

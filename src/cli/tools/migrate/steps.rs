@@ -6,7 +6,7 @@ use super::inventory::{DefinedKind, Inventory};
 use super::leftovers::{self, Installation};
 use super::obstacles::obstacles;
 use super::owner::Situation;
-use crate::cli::settings;
+use crate::cli::manager::settings;
 use crate::kube::client::Content;
 
 /// Required storage version of all objects.
@@ -194,7 +194,7 @@ fn store_again(kind: &DefinedKind, object: &Value) -> Change {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::migrate::inventory::Placed;
+    use crate::cli::tools::migrate::inventory::Placed;
 
     /// Position of a kind.
     fn position(inventory: &Inventory, name: &str) -> usize {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::inventory::{DefinedKind, Inventory};
 use super::schema;
 use super::steps::STORED;
-use crate::cli::settings;
+use crate::cli::manager::settings;
 
 /// Versions that the definitions of Sluice have, with `config/v1beta1`.
 const VERSIONS: [&str; 2] = ["v1beta1", STORED];
@@ -119,8 +119,8 @@ fn losses(kind: &str, own: &Value, lacking: &[Vec<String>], objects: &[Value]) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::migrate::leftovers::Installation;
-    use crate::cli::migrate::managers::tests::deployment;
+    use crate::cli::tools::migrate::leftovers::Installation;
+    use crate::cli::tools::migrate::managers::tests::deployment;
     use serde_json::json;
 
     /// Position of a kind.

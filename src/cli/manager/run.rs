@@ -42,7 +42,7 @@ use crate::snapshot::Snapshot;
 /// channel would raise peak memory during long lists.
 const DELTA_CHANNEL_CAPACITY: usize = 256;
 
-pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
+pub(crate) fn start(args: ManagerArgs) -> anyhow::Result<()> {
     let log_level = logs::start(&args.log_settings())?;
     if let Some(warning) = args.zap.without_effect() {
         tracing::warn!(warning, "command line");

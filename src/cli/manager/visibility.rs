@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::core_queries::OwnCore;
 use super::history_answers::{AskReplicas, HistoryAnswers, RecordSource};
 use super::leader_questions::{LeaderLink, LocalAnswers, account_named, account_of, heard_until};
-use super::manager::ManagerContext;
+use super::run::ManagerContext;
 use super::settings::ManagerSettings;
 use crate::kube::leader_call::{LeaderCall, LeaderCallSettings};
 use crate::metrics::model::Role;

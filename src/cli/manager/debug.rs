@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use super::core_queries::{self, CoreQuery};
-use super::manager::ManagerContext;
 use super::process_metrics::{self, ProcessState};
+use super::run::ManagerContext;
 use super::settings::ManagerSettings;
 use crate::cache::Kind;
 use crate::history::{HistoryView, PreemptionQuery, UsageGroup, UsageQuery};

@@ -1,0 +1,33 @@
+//! `sluice manager`: the process that admits jobs, made of parts that this folder starts, connects and stops.
+
+pub(super) mod args;
+pub(super) mod batch_pacing;
+pub(super) mod component;
+pub(super) mod config_checks;
+pub mod config_mapping;
+pub(super) mod core;
+pub(super) mod core_queries;
+pub(super) mod dashboard;
+pub(super) mod dashboard_history;
+pub(super) mod debug;
+pub(super) mod failpoints;
+pub(super) mod history_answers;
+pub(super) mod leader_questions;
+pub(super) mod leadership;
+pub(super) mod listed_frameworks;
+pub(super) mod listen;
+pub(super) mod listeners;
+pub(super) mod logs;
+pub(super) mod parts;
+pub(super) mod process_metrics;
+pub(super) mod queue_dump;
+pub(super) mod record_args;
+pub(super) mod recording;
+pub(super) mod reload;
+pub(super) mod run;
+pub(super) mod settings;
+pub(super) mod supervise;
+pub(super) mod threads;
+pub(super) mod visibility;
+pub(super) mod webhook_configurations;
+pub(super) mod zap;
