@@ -101,7 +101,7 @@ fn the_steps_for_a_page_name_all_lists() {
         assert!(folder.join(file).exists(), "docs/develop.md names {file}");
     }
     for list in [
-        "cli/dashboard.rs",
+        "cli/manager/dashboard.rs",
         "dashboard/build/similar.rs",
         "dashboard/frame.rs",
         "dashboard/mod.rs",
