@@ -46,7 +46,7 @@ const GRAPHICS: [(&str, &str); 9] = [
 ];
 
 fn style() -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/dashboard/assets/sluice.css");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/views/src/dashboard/assets/sluice.css");
     std::fs::read_to_string(path).unwrap()
 }
 

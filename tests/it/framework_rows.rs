@@ -1,6 +1,7 @@
 //! Each part of a row of the table of frameworks is read by code, no row takes parts of the row of another kind, and what rows
 //! consist of names no kind.
 
+use crate::layering::SOURCES;
 use regex::Regex;
 use sluice::frameworks::frameworks;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,12 +38,17 @@ fn sources(folder: &Path) -> BTreeMap<PathBuf, String> {
     files
 }
 
-/// Returns the code of all layers, without the definition of rows and without the rows.
+/// Returns the code of all packages by path, without comments and without its tests.
+fn all_sources() -> BTreeMap<PathBuf, String> {
+    SOURCES.iter().flat_map(|folder| sources(&root().join(folder))).collect()
+}
+
+/// Returns the code of all packages, without the definition of rows and without the rows.
 fn reading_code() -> String {
     let row = Regex::new(r"(?ms)^(?:pub\(super\) )?(?:(?:static|const) \w+: [^;=]+ =.*?;\n|const fn .*?^\})")
         .unwrap();
     let definitions = DEFINITIONS.map(|name| root().join(FOLDER).join(name));
-    let files = sources(&root().join("src")).into_iter().filter(|(path, _)| !definitions.contains(path));
+    let files = all_sources().into_iter().filter(|(path, _)| !definitions.contains(path));
     let in_rows = root().join(FOLDER);
     let code =
         files.map(
@@ -181,7 +187,7 @@ fn no_other_code_names_a_kind() {
     assert!(names.contains(&"JobSet") && names.contains(&"SparkApplication"), "{names:?}");
     let literal = Regex::new(&format!("\"(?:{})\"", names.join("|"))).unwrap();
     let except = [root().join(FOLDER), root().join(KINDS_OF_KUBERNETES)];
-    for (path, text) in sources(&root().join("src")) {
+    for (path, text) in all_sources() {
         if except.iter().any(|except| path.starts_with(except)) {
             continue;
         }

@@ -1,37 +1,44 @@
-//! The architecture as tests: imports and calls point one way, pure modules have no side effects, files and structs stay
+//! The architecture as tests: imports and calls point one way, pure packages have no side effects, files and structs stay
 //! readable.
 
 use regex::Regex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules in the order of their dependencies: each may use the modules before it.
-const LAYERS: [&str; 23] = [
-    "resources",
-    "api",
-    "topology",
-    "conversion",
-    "quota",
-    "queue",
-    "scheduler",
-    "lifecycle",
-    "frameworks",
-    "cache",
-    "history",
-    "snapshot",
-    "reconciler",
-    "admission",
-    "simulate",
-    "metrics",
-    "visibility",
-    "people",
-    "dashboard",
-    "record",
-    "kube",
-    "server",
-    "cli",
+/// The packages, each with the folder of its sources and with its modules, in the order of their dependencies: a module may use
+/// the modules before it. That no package uses a later one follows from their manifests (`crates.rs`).
+pub(crate) const PACKAGES: [(&str, &str, &[&str]); 3] = [
+    (
+        "sluice-core",
+        "core/src",
+        &[
+            "resources",
+            "api",
+            "topology",
+            "conversion",
+            "quota",
+            "queue",
+            "scheduler",
+            "lifecycle",
+            "frameworks",
+            "cache",
+            "history",
+            "snapshot",
+            "reconciler",
+            "admission",
+            "simulate",
+        ],
+    ),
+    ("sluice-views", "views/src", &["metrics", "visibility", "people", "dashboard"]),
+    ("sluice", "src", &["record", "kube", "server", "cli"]),
 ];
+/// Number of packages that only compute, from the first one on: without tasks, clock, environment or network.
+pub(crate) const PURE: usize = 2;
+/// The folders of the sources of all packages.
+pub(crate) const SOURCES: [&str; 3] = [PACKAGES[0].1, PACKAGES[1].1, PACKAGES[2].1];
+/// Folders of the command line in the order of their dependencies: each may use the folders before it, and the files beside them.
+const CLI_PARTS: [&str; 3] = ["manager", "tools", "people"];
 /// Folders of the reconciler in the order of their dependencies: each may use and call the folders before it. Files beside
 /// the folders are either vocabulary that every folder uses, or the steps of a round, which call the folders.
 const RECONCILER_PARTS: [&str; 10] = [
@@ -58,8 +65,6 @@ const WHOLE_ENGINE: [usize; 2] = [21, 192];
 const FIELDS: usize = 15;
 /// Structs whose fields something else dictates: the schema of the configuration, the command line, one family per metric.
 const WIDE_STRUCTS: [&str; 3] = ["Configuration", "KueueCounters", "ManagerArgs"];
-/// Number of layers that only compute, up to `dashboard`: without tasks, clock, environment or network.
-const PURE: usize = 19;
 /// Maximum number of lines of a file.
 const LINES: usize = 500;
 /// Text that must not occur in pure modules.
@@ -90,7 +95,8 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-fn all(folders: &[&str]) -> Vec<(String, String)> {
+/// Returns the paths and texts of the sources below folders of the repository, in the order of their paths.
+pub(crate) fn all(folders: &[&str]) -> Vec<(String, String)> {
     let mut files = Vec::new();
     for folder in folders {
         sources(&root().join(folder), &mut files);
@@ -106,9 +112,16 @@ fn all(folders: &[&str]) -> Vec<(String, String)> {
         .collect()
 }
 
+/// The modules of all packages in the order of their dependencies.
+fn layers() -> Vec<&'static str> {
+    PACKAGES.iter().flat_map(|(_, _, modules)| modules.iter().copied()).collect()
+}
+
+/// The module of a source, as its place in the order of dependencies; none for the root of a package.
 fn layer_of(file: &str) -> Option<usize> {
-    let module = file.strip_prefix("src/")?.split(['/', '.']).next()?;
-    LAYERS.iter().position(|layer| *layer == module)
+    let below = SOURCES.iter().find_map(|folder| file.strip_prefix(folder)?.strip_prefix('/'))?;
+    let module = below.split(['/', '.']).next()?;
+    layers().iter().position(|layer| *layer == module)
 }
 
 /// Modules named after `crate::` in a line, including modules in braces.
@@ -124,27 +137,27 @@ fn imports(line: &str) -> Vec<&str> {
 
 #[test]
 fn imports_point_one_way() {
-    let mut wrong = Vec::new();
-    for (file, text) in all(&["src"]) {
+    let layers = layers();
+    let (mut wrong, mut checked) = (Vec::new(), BTreeSet::new());
+    for (file, text) in all(&SOURCES) {
         let Some(own_layer) = layer_of(&file) else { continue };
+        checked.insert(layers[own_layer]);
         for (number, line) in text.lines().enumerate() {
             for module in imports(line) {
-                if LAYERS.iter().position(|layer| *layer == module).is_some_and(|used| used > own_layer) {
-                    wrong.push(format!("{file}:{}: {} uses {module}", number + 1, LAYERS[own_layer]));
+                if layers.iter().position(|layer| *layer == module).is_some_and(|used| used > own_layer) {
+                    wrong.push(format!("{file}:{}: {} uses {module}", number + 1, layers[own_layer]));
                 }
             }
         }
     }
+    assert_eq!(checked.len(), layers.len(), "modules without sources: {checked:?}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn pure_layers_contain_no_side_effects() {
+fn pure_packages_contain_no_side_effects() {
     let mut wrong = Vec::new();
-    for (file, text) in all(&["src"]) {
-        if layer_of(&file).is_none_or(|layer| layer >= PURE) || file.ends_with("tests.rs") {
-            continue;
-        }
+    for (file, text) in all(&SOURCES[..PURE]).into_iter().filter(|(file, _)| !file.ends_with("tests.rs")) {
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         for (number, line) in
             code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"))
@@ -160,9 +173,8 @@ fn pure_layers_contain_no_side_effects() {
 #[test]
 fn files_have_module_docs_and_stay_under_limit() {
     let mut wrong = Vec::new();
-    for (file, text) in
-        all(&["src", "tests", "e2e/src", "e2e/controlplane/src", "e2e/tests", "release/src", "benches"])
-    {
+    let others = ["tests", "e2e/src", "e2e/controlplane/src", "e2e/tests", "release/src", "benches"];
+    for (file, text) in all(&SOURCES).into_iter().chain(all(&others)) {
         let lines = text.lines().count();
         if lines > LINES {
             wrong.push(format!("{file}: {lines} lines, at most {LINES}"));
@@ -180,7 +192,7 @@ fn quota_is_read_through_one_function() {
     let is_code = |line: &&str| !line.trim_start().starts_with("//");
     let reads_spec = |text: &str| text.lines().filter(is_code).any(|line| line.contains(".resource_groups"));
     let readers: Vec<String> =
-        all(&["src"]).into_iter().filter(|(_, text)| reads_spec(text)).map(|(file, _)| file).collect();
+        all(&SOURCES).into_iter().filter(|(_, text)| reads_spec(text)).map(|(file, _)| file).collect();
     let outside: Vec<&String> = readers.iter().filter(|file| !file.starts_with("core/src/api/")).collect();
     assert!(outside.is_empty(), "use `quota_groups`: {outside:?}");
     for file in ["core/src/api/v1beta2/cluster_queue.rs", "core/src/api/v1beta2/cohort.rs"] {
@@ -189,19 +201,59 @@ fn quota_is_read_through_one_function() {
 }
 
 #[test]
-fn library_lists_layers_in_order() {
-    let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    let listed: Vec<&str> =
-        text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
-    assert_eq!(listed, LAYERS);
-    let last = LAYERS[PURE - 1];
-    let docs = text.replace("\n//! ", " ");
-    assert!(docs.contains(&format!("up to `{last}` are pure")), "src/lib.rs: modules are pure up to {last}");
+fn packages_list_their_modules_in_order() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    for (index, layer) in LAYERS.iter().enumerate() {
-        let kind = if index < PURE { "pure" } else { "shell" };
-        assert!(page.contains(&format!("| `{layer}` | {kind} |")), "ARCHITECTURE.md: {layer} is {kind}");
+    for (index, (package, folder, modules)) in PACKAGES.iter().enumerate() {
+        let text = fs::read_to_string(root().join(folder).join("lib.rs")).unwrap();
+        let listed: Vec<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+        assert_eq!(&listed, modules, "{folder}/lib.rs");
+        let docs = text.replace("\n//! ", " ");
+        assert_eq!(docs.contains("All are pure:"), index < PURE, "{folder}/lib.rs says whether it is pure");
+        for module in *modules {
+            let row = format!("\n| `{module}` | `{package}` |");
+            assert!(page.contains(&row), "ARCHITECTURE.md: {module} is in {package}");
+        }
     }
+}
+
+/// Paths such as `sluice::quota` name the modules of all packages, so that tests need not know where a module is.
+#[test]
+fn library_has_the_modules_of_all_packages() {
+    let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    for (package, _, modules) in &PACKAGES[..PURE] {
+        let start = format!("\npub use {}::{{", package.replace('-', "_"));
+        let (_, list) = text.split_once(&start).unwrap_or_else(|| panic!("src/lib.rs has no {package}"));
+        let (list, _) = list.split_once('}').unwrap();
+        let mut listed: Vec<&str> = list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        let mut expected = modules.to_vec();
+        listed.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(listed, expected, "{package}");
+    }
+}
+
+/// The manager knows no other command. Tools take its settings, and verbs for users what tools read of a cluster.
+#[test]
+fn command_line_folders_depend_one_way() {
+    let import = Regex::new(r"\b(?:crate::cli|super)(?:::super)*::(\{[^;]*\}|\w+)").unwrap();
+    let name = Regex::new(r"\w+").unwrap();
+    let part_of = |name: &str| CLI_PARTS.iter().position(|part| *part == name);
+    let (mut wrong, mut used_parts) = (Vec::new(), BTreeSet::new());
+    for (file, text) in all(&["src/cli"]).into_iter().filter(|(file, _)| file != "src/cli/mod.rs") {
+        let folder = file["src/cli/".len()..].split_once('/').map(|(folder, _)| folder);
+        let own = folder.map(|folder| part_of(folder).unwrap_or_else(|| panic!("{folder} is not listed")));
+        for found in import.captures_iter(&code(&text)) {
+            for used in name.find_iter(&found[1]).filter_map(|name| part_of(name.as_str())) {
+                used_parts.insert(used);
+                if own.is_none_or(|own| used > own) {
+                    wrong.push(format!("{file} uses {}", CLI_PARTS[used]));
+                }
+            }
+        }
+    }
+    assert_eq!(used_parts.len(), CLI_PARTS.len(), "imports were not found: {used_parts:?}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// The folder of a file of the reconciler; none for files beside the folders.
@@ -337,7 +389,7 @@ fn structs_stay_small() {
     let header = Regex::new(r"(?m)^\s*(?:pub(?:\([^)]*\))? )?struct (\w+)[^;({]*\{").unwrap();
     let field = Regex::new(r"(?m)^\s+(?:pub(?:\([^)]*\))? )?(?:r#)?\w+: ").unwrap();
     let mut wrong = Vec::new();
-    for (file, text) in all(&["src"]) {
+    for (file, text) in all(&SOURCES) {
         let text = code(&text);
         for captures in header.captures_iter(&text) {
             let body = &text[captures.get(0).unwrap().end()..];

@@ -1,0 +1,61 @@
+//! The direction of the packages: what decides and what shows is built without anything that performs I/O, and each package uses
+//! those before it alone. Cargo.lock lists what their manifests name, and what that is built from.
+
+use crate::layering::{PACKAGES, PURE};
+use crate::manifests::root;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// Packages by which code reaches the network, starts tasks or writes logs.
+const IO: [&str; 9] =
+    ["axum", "hyper", "kube", "kube-client", "kube-runtime", "redb", "tokio", "tower", "tracing"];
+
+/// Returns the packages that each package names, those for its tests included. The versions of a package count as one.
+fn locked() -> BTreeMap<String, BTreeSet<String>> {
+    let text = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let mut packages: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for block in text.split("[[package]]\n").skip(1) {
+        let name = block.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"')).unwrap();
+        let named = block.lines().filter_map(|line| line.strip_prefix(" \"")?.split([' ', '"']).next());
+        packages.entry(name.to_owned()).or_default().extend(named.map(str::to_owned));
+    }
+    packages
+}
+
+/// Returns the packages that a package is built from, directly or not.
+fn built_from(package: &str) -> BTreeSet<String> {
+    let locked = locked();
+    let (mut open, mut found) = (vec![package.to_owned()], BTreeSet::new());
+    while let Some(name) = open.pop() {
+        for named in locked.get(&name).unwrap_or_else(|| panic!("Cargo.lock has no {name}")) {
+            if found.insert(named.clone()) {
+                open.push(named.clone());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn pure_packages_are_built_without_io() {
+    for (package, ..) in &PACKAGES[..PURE] {
+        let parts = built_from(package);
+        let found: Vec<&str> = IO.into_iter().filter(|name| parts.contains(*name)).collect();
+        assert!(found.is_empty(), "{package} is built from {found:?}: cargo tree --package {package}");
+    }
+    // The same names are found where they are expected.
+    let shell = built_from("sluice");
+    let missing: Vec<&str> = IO.into_iter().filter(|name| !shell.contains(*name)).collect();
+    assert!(missing.is_empty(), "the shell is built without {missing:?}");
+}
+
+#[test]
+fn packages_use_only_those_before_them() {
+    for (index, (package, ..)) in PACKAGES.iter().enumerate() {
+        let parts = built_from(package);
+        let used: Vec<&str> =
+            PACKAGES.iter().map(|(name, ..)| *name).filter(|name| parts.contains(*name)).collect();
+        let before: Vec<&str> = PACKAGES[..index].iter().map(|(name, ..)| *name).collect();
+        assert_eq!(used, before, "{package}");
+    }
+}
