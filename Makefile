@@ -61,7 +61,7 @@ soak: ## the laws for a long time, then faults at their full length; TIMES=N mul
 	$(E2E_TEST) --tier soak $(CASE)
 
 mutants: ## a sample of mutants of quota, queue and choice of victims, judged by the laws (cargo install cargo-mutants --locked); SHARD=K/N
-	nice $(CARGO) mutants --package sluice --jobs 1 --sharding round-robin --shard $(or $(SHARD),0/4) --output target/mutants \
+	nice $(CARGO) mutants --package sluice-core --test-package sluice --jobs 1 --sharding round-robin --shard $(or $(SHARD),0/4) --output target/mutants \
 		--file 'core/src/quota/*.rs' --file 'core/src/queue/*.rs' --file 'core/src/scheduler/preemption/*.rs' -- --locked --test it laws::
 
 e2e: tools ## the end-to-end tests alone; CASE=WORD runs those whose names contain it; KUBERNETES=1.33|1.37: some on this version
@@ -99,7 +99,7 @@ upgrade: tools ## build the versions that wrote the dumps of e2e/upgrades; each 
 	SLUICE_OLDER_BUILDS=target/upgrades $(E2E_TEST) --tier older --lanes 1
 
 upgrade-dump: tools ## write what this version stores of every kind in every state to e2e/upgrades, for later versions to take over
-	SLUICE_UPGRADE_DUMP=e2e/upgrades/$$(git log -1 --format=%h -- src config crds Cargo.lock) \
+	SLUICE_UPGRADE_DUMP=e2e/upgrades/$$(git log -1 --format=%h -- core views src config crds Cargo.lock) \
 		$(E2E_TEST) upgrade_dumps::states_are_written --lanes 1
 
 third-party: tools ## check the controller of another project against docs/third-party-workloads.md; JOB=FILE KUBECONFIG=FILE, that of `make up`; ARGS=...
@@ -155,7 +155,7 @@ settings: ## write docs/configure.md from the table of settings
 	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it configure::generated_
 
 flags: ## write docs/flags.md from the arguments of the manager
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --lib cli::args::tests::generated_
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --lib cli::manager::args::tests::generated_
 
 frameworks: ## write the webhooks, roles and lists of job kinds from the table of frameworks
 	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it framework_manifests::generated_

@@ -27,7 +27,7 @@ LEFT_OUT = re.compile(
     | (?:^|/)(?:Cargo\.lock|go\.sum)$
     | ^(?:crds|config/v1beta1/definitions|config/frameworks|config/rbac|charts/sluice)/
     | ^docs/(?:configure|feature-gates|flags)\.md$
-    | ^src/api/crd/pod-template\.json$
+    | ^(?:core/)?src/api/crd/pod-template\.json$
     """,
     re.VERBOSE,
 )

@@ -81,7 +81,7 @@ impl CrateGraph {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) const TREE: &str = "0 sluice v0.1.0 (/src/sluice)|Apache-2.0\n1 a v1.0.0|MIT/Apache-2.0\n2 c v3.0.0|MIT\n1 b v2.0.0|\n2 c v3.0.0|MIT (*)\n";
+    pub(crate) const TREE: &str = "0 sluice v0.1.0 (/src/sluice)|Apache-2.0\n1 a v1.0.0|MIT/Apache-2.0\n2 c v3.0.0|MIT\n1 b v2.0.0|\n2 c v3.0.0|MIT (*)\n1 sluice-core v0.1.0 (/src/sluice/core)|Apache-2.0\n";
 
     fn key(name: &str, version: &str) -> (String, String) {
         (name.to_owned(), version.to_owned())
@@ -90,10 +90,11 @@ pub(crate) mod tests {
     #[test]
     fn tree_is_read_with_its_edges() {
         let graph = CrateGraph::parse(TREE).unwrap();
-        assert_eq!(graph.crates.len(), 4);
+        assert_eq!(graph.crates.len(), 5);
         assert_eq!(graph.crates[&key("a", "1.0.0")].license, "MIT OR Apache-2.0");
         let edges = |name, version| graph.edges[&key(name, version)].clone();
-        assert_eq!(edges("sluice", "0.1.0"), BTreeSet::from([key("a", "1.0.0"), key("b", "2.0.0")]));
+        let own = key("sluice-core", "0.1.0");
+        assert_eq!(edges("sluice", "0.1.0"), BTreeSet::from([key("a", "1.0.0"), key("b", "2.0.0"), own]));
         assert_eq!(edges("a", "1.0.0"), BTreeSet::from([key("c", "3.0.0")]));
         assert_eq!(edges("b", "2.0.0"), BTreeSet::from([key("c", "3.0.0")]));
         assert!(CrateGraph::parse("nonsense").unwrap_err().to_string().contains("nonsense"));

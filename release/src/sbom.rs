@@ -1,5 +1,5 @@
-//! The SBOM of the image in CycloneDX 1.5: the crates that are linked into the program, and the Debian packages whose files
-//! are copied in. The list of crates is cargo's, for the features and the target of the build.
+//! The SBOM of the image in CycloneDX 1.5: the crates that are linked into the program, those of this repository included, and the
+//! Debian packages whose files are copied in. The list of crates is cargo's, for the features and the target of the build.
 
 use crate::crates::{APPLICATION, CrateGraph};
 use crate::image::Image;
@@ -167,10 +167,15 @@ mod tests {
             .iter()
             .map(|part| part["purl"].as_str().unwrap())
             .collect();
-        assert_eq!(urls.len(), 5);
-        assert_eq!(urls[4], "pkg:deb/debian/libc6@2.36-9%2Bdeb12u14?arch=amd64");
+        assert_eq!(urls.len(), 6);
+        assert_eq!(urls[5], "pkg:deb/debian/libc6@2.36-9%2Bdeb12u14?arch=amd64");
         assert_eq!(json["components"][2]["hashes"][0]["alg"], "SHA-256");
-        assert_eq!(json["components"][4]["licenses"][0]["expression"], "LGPL-2.1-or-later");
-        assert_eq!(json["dependencies"][0]["dependsOn"][1], urls[4]);
+        // The program's other packages are libraries without a checksum: they come from the commit.
+        assert_eq!(urls[3..5], ["pkg:cargo/sluice@0.1.0", "pkg:cargo/sluice-core@0.1.0"]);
+        assert_eq!(json["components"][3]["type"], "application");
+        assert_eq!(json["components"][4]["type"], "library");
+        assert!(json["components"][4]["hashes"].is_null());
+        assert_eq!(json["components"][5]["licenses"][0]["expression"], "LGPL-2.1-or-later");
+        assert_eq!(json["dependencies"][0]["dependsOn"][1], urls[5]);
     }
 }

@@ -49,6 +49,20 @@ fn pure_packages_are_built_without_io() {
     assert!(missing.is_empty(), "the shell is built without {missing:?}");
 }
 
+/// A page and a metric show the version of the package that makes them, `--version` and a release that of the program.
+#[test]
+fn packages_have_one_version() {
+    assert_eq!(sluice::metrics::build::VERSION, env!("CARGO_PKG_VERSION"));
+    for (_, folder, _) in PACKAGES {
+        let manifest = root().join(folder).with_file_name("Cargo.toml");
+        let text = fs::read_to_string(&manifest).unwrap();
+        let named = |line: &str| text.lines().any(|found| found == line);
+        assert!(named("version.workspace = true"), "{}", manifest.display());
+        // Otherwise cargo-deny refuses dependencies by path that have no version.
+        assert!(named("publish = false"), "{}", manifest.display());
+    }
+}
+
 #[test]
 fn packages_use_only_those_before_them() {
     for (index, (package, ..)) in PACKAGES.iter().enumerate() {

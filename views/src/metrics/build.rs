@@ -1,7 +1,7 @@
 //! Version, commit and date of this build. Commit and date are known only to a build that was given them in
 //! `SLUICE_GIT_COMMIT` and `SLUICE_BUILD_DATE`, as `make image` and `make release` do.
 
-/// The version, which is that of Cargo.toml.
+/// The version, which is that of all packages of the workspace.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The commit; `None` in a build that was not given one.
 pub const COMMIT: Option<&str> = option_env!("SLUICE_GIT_COMMIT");
