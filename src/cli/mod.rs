@@ -4,6 +4,7 @@
 
 mod entry;
 mod files;
+mod framework_files;
 pub mod manager;
 mod names;
 mod people;

@@ -346,7 +346,9 @@ mod tests {
         let mut exported = families(&without_sums(&page.concat()));
         exported.retain(|name, _| !name.starts_with("kueue_"));
         let mut documented = BTreeMap::new();
-        for row in include_str!("../../../docs/metrics.md").lines().filter_map(|line| line.strip_prefix("| `")) {
+        for row in
+            include_str!("../../../docs/metrics.md").lines().filter_map(|line| line.strip_prefix("| `"))
+        {
             let (name, row) = row.split_once("` | ").unwrap();
             let mut columns = row.split('|').map(str::trim);
             let kind = columns.next().unwrap().to_owned();

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::api::config::{self, ConfigError, InForce, LoadedConfiguration};
 use crate::cli::files;
-use super::framework::FrameworkFileArgs;
+use crate::cli::framework_files::FrameworkFileArgs;
 use crate::cli::manager::settings;
 use crate::frameworks::known_frameworks;
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::cluster_objects::{self, CONFIGURATION_FIELD, ClusterObjects, ClusterReader};
-use super::framework::FrameworkFileArgs;
+use crate::cli::framework_files::FrameworkFileArgs;
 use crate::cli::manager::config_mapping;
 use crate::cli::manager::settings;
 use crate::metrics::build;

@@ -1,4 +1,4 @@
-//! Programs for whoever plans or operates a cluster: configuration, definitions, dumps, simulation, imports and switches.
+//! Commands for planning and operating a cluster: configuration, definitions, dumps, simulation, imports and switches.
 
 pub(super) mod cluster_objects;
 pub(super) mod config;

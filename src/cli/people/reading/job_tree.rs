@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{TableArgs, WatchArgs};
 use crate::api::names::{JOB_UID_LABEL, POD_GROUP_NAME};
 use crate::cli::files;
-use crate::cli::tools::framework::FrameworkFileArgs;
+use crate::cli::framework_files::FrameworkFileArgs;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::discovery::Discovery;
 use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN, NOT_FOUND};

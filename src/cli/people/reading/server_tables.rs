@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::TableArgs;
 use crate::cache::ApiResourceInfo;
 use crate::cli::files;
-use crate::cli::tools::framework::FrameworkFileArgs;
+use crate::cli::framework_files::FrameworkFileArgs;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::discovery::{Discovery, job_name};
 use crate::cli::people::failure::wrong_use;
