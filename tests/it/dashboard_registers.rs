@@ -87,7 +87,7 @@ fn only_suggestions_match_over_pages() {
     assert_eq!(matching, ["views/src/dashboard/build/similar.rs"]);
 }
 
-/// `developer_pages.rs` checks that they exist.
+/// `pages.rs` checks that they exist.
 #[test]
 fn the_steps_for_a_page_name_all_lists() {
     let text = text_of("docs/develop.md");

@@ -32,7 +32,6 @@ mod dashboard_missing;
 mod dashboard_pages;
 mod dashboard_registers;
 mod dashboard_style;
-mod developer_pages;
 mod disowned_pods;
 mod dockerfile;
 mod elastic_clusters;
