@@ -28,7 +28,7 @@ demo: tools ## show the main job on a real control plane, check it, leave nothin
 	@$(BUILD_SHOWN)
 	@$(E2E) demo
 
-up: tools ## start the same cluster and leave it running; prints how to point kubectl at it
+up: tools ## start the same cluster and leave it running; prints how to point kubectl at it and call sluice
 	@$(BUILD_SHOWN)
 	@$(E2E) up
 

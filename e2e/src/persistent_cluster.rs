@@ -1,5 +1,6 @@
 //! `up` and `down`: a cluster that outlives the program that started it. A state file lists its processes.
 
+use crate::binaries;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::install::NAMESPACE;
 use crate::paths;
@@ -9,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,6 +55,7 @@ pub async fn up(options: &ClusterOptions) -> Result<()> {
     if let Some(state) = read()?
         && state.processes.iter().any(ProcessIdentity::is_running)
     {
+        link_commands(options)?;
         println!("A cluster is already running (`make down` stops it).\n");
         print_usage(&state);
         return Ok(());
@@ -68,6 +71,7 @@ pub async fn up(options: &ClusterOptions) -> Result<()> {
     // Written before the processes are detached, so that no process can outlive this program unrecorded.
     fs::write(state_file(), serde_json::to_string_pretty(&state)?)?;
     cluster.detach()?;
+    link_commands(options)?;
     println!("The cluster is running; `make down` stops it.\n");
     print_usage(&state);
     Ok(())
@@ -101,9 +105,37 @@ fn dashboard_ca() -> PathBuf {
     folder().join("dashboard-ca.crt")
 }
 
+/// Folder of the program's links.
+fn commands() -> PathBuf {
+    folder().join("bin")
+}
+
+/// Links the program by each name of its command line, so that a folder on PATH is enough to call it alone and as a plugin.
+fn link_commands(options: &ClusterOptions) -> Result<()> {
+    let program = options.program.clone().map_or_else(|| binaries::sluice(options.build), Ok)?;
+    let program = std::path::absolute(program)?;
+    fs::create_dir_all(commands())?;
+    for name in sluice::cli::links().filter(|name| *name != "manager").chain(["sluice"]) {
+        let link = commands().join(name);
+        // Another `up` may have left a link to another build.
+        if fs::symlink_metadata(&link).is_ok() {
+            fs::remove_file(&link)?;
+        }
+        symlink(&program, &link)?;
+    }
+    Ok(())
+}
+
 fn print_usage(state: &State) {
     println!("    export KUBECONFIG={}", kubeconfig().display());
-    println!("    export PATH={}:$PATH    # for a kubectl of the same version", state.tools.display());
+    println!(
+        "    export PATH={}:{}:$PATH    # sluice, its plugins, and a kubectl of the same version",
+        commands().display(),
+        state.tools.display()
+    );
+    println!("\nThe command line, alone and as a plugin of kubectl:\n");
+    println!("    sluice list clusterqueue");
+    println!("    kubectl sluice list clusterqueue");
     println!(
         "\nDashboard: https://127.0.0.1:{} (CA: {}). A token for it:\n",
         state.dashboard,
