@@ -18,6 +18,7 @@ const LOOK: Look = Look {
     labels: false,
     csv: false,
     now: jiff::Timestamp::UNIX_EPOCH,
+    offset: jiff::tz::Offset::UTC,
 };
 
 /// Two nodes of 4 CPUs, each with a workload of 3, and one that needs 2 on a host.

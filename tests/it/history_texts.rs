@@ -83,6 +83,7 @@ fn an_answer_says_since_when_it_is_recorded() {
         csv: false,
         labels: false,
         now,
+        offset: jiff::tz::Offset::UTC,
     };
     let text_until = |from: Option<&str>, until: &str, complete: bool| {
         let recorded = Recorded {
@@ -95,12 +96,12 @@ fn an_answer_says_since_when_it_is_recorded() {
     };
     let text = |from: Option<&str>, complete: bool| text_until(from, "2026-11-26T14:05:12Z", complete);
     assert_eq!(text(Some("2026-11-25T14:05:12Z"), true), "Recorded 24h of 24h (complete)");
-    assert_eq!(text(Some("2026-11-26T09:12:12Z"), false), "Recorded since 09:12 today, 4h53m of 24h");
-    assert_eq!(text(Some("2026-11-25T20:00:12Z"), false), "Recorded since 20:00 yesterday, 18h of 24h");
+    assert_eq!(text(Some("2026-11-26T09:12:12Z"), false), "Recorded since 09:12Z, 4h53m of 24h");
+    assert_eq!(text(Some("2026-11-25T20:00:12Z"), false), "Recorded since Wed 20:00Z, 18h of 24h");
     assert!(text(None, false).starts_with("Nothing is recorded"));
     assert_eq!(
         text_until(Some("2026-11-26T13:00:00Z"), "2026-11-26T09:00:00Z", false),
-        "Nothing of the period is recorded: the record begins at 13:00 today"
+        "Nothing of the period is recorded: the record begins at 13:00Z"
     );
     // The first hour has not ended.
     assert_eq!(

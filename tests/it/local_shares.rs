@@ -30,6 +30,7 @@ fn the_localqueue_of_weight_zero_is_the_last() {
         labels: false,
         csv: false,
         now: jiff::Timestamp::UNIX_EPOCH,
+        offset: jiff::tz::Offset::UTC,
     };
     let rows = |queues: &[LocalQueueView]| -> Vec<(String, String)> {
         let text = views::local_shares(queues, look);

@@ -25,6 +25,7 @@ const LOOK: Look = Look {
     labels: false,
     csv: false,
     now: jiff::Timestamp::UNIX_EPOCH,
+    offset: jiff::tz::Offset::UTC,
 };
 
 fn why_as(access: Access, objects: &[Value], name: &str) -> Verdict {

@@ -25,6 +25,7 @@ fn look() -> Look {
         labels: false,
         csv: false,
         now,
+        offset: jiff::tz::Offset::UTC,
     }
 }
 

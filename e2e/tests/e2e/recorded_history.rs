@@ -213,7 +213,7 @@ fn command_line_answers(installation: &Installation) -> Result<()> {
     ensure!(row.contains("tenant-b/job-job-of-tenant-b") && row.contains("3 cpu"), "{out}");
     ensure!(err.contains("Recorded since"), "{err}");
     for (more, words) in [
-        (&["--resource", "cpu"][..], &["QUEUE", "CPU HOURS", "cq-tenant-a", "sum", "agree to 0 CPU."][..]),
+        (&["--resource", "cpu"][..], &["QUEUE", "CPU HOURS", "cq-tenant-a", "sum", "Recorded since"][..]),
         (&["--by", "namespace", "--resource=cpu"], &["NAMESPACE", "tenant-a", "tenant-b", "Recorded since"]),
         (&["-n", VICTIM], &["LOCALQUEUE", "tenant-a/lq"]),
         (&["--by", "cohort", "-o", "csv"], &["group,resource,jobs", "\nboth,cpu,2,"]),

@@ -257,9 +257,9 @@ pub(super) async fn run(
     let recorded = &progress.recorded;
     let look = table.look(Timestamp::now());
     note(&format!(
-        "{}; {}.",
+        "{}{}.",
         views::recorded(recorded, progress.since, look),
-        views::conservation(recorded, "units")
+        views::conservation(recorded)
     ));
     Ok(if recorded.complete { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
 }

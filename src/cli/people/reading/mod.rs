@@ -30,6 +30,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use jiff::Timestamp;
+use jiff::tz::{Offset, TimeZone};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -61,6 +62,9 @@ pub(super) struct TableArgs {
     /// Colours: auto on a terminal without NO_COLOR.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     color: ColorChoice,
+    /// Print times in the local time zone, with its offset of now; default: UTC.
+    #[arg(long, global = true)]
+    local: bool,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -99,6 +103,7 @@ impl TableArgs {
             labels: false,
             csv: self.output.is_csv(),
             now,
+            offset: if self.local { TimeZone::system().to_offset(now) } else { Offset::UTC },
         }
     }
 

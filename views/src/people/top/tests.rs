@@ -17,6 +17,7 @@ fn look() -> Look {
         labels: false,
         csv: false,
         now: Timestamp::from_second(10_000).unwrap(),
+        offset: jiff::tz::Offset::UTC,
     }
 }
 

@@ -42,6 +42,7 @@ pub use workloads::workloads;
 
 use super::text_table::TextTable;
 use jiff::Timestamp;
+use jiff::tz::Offset;
 
 /// Options for the layout of a text.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,8 @@ pub struct Look {
     pub csv: bool,
     /// Current time, to which ages are counted.
     pub now: Timestamp,
+    /// Zone of times.
+    pub offset: Offset,
 }
 
 impl Look {

@@ -1,16 +1,16 @@
 //! The sentence about the period for which an answer of the history is complete.
 
 use super::Look;
+use super::time::at_minute;
 use crate::history::Gap;
 use crate::people::duration::human;
 use crate::visibility::views::Recorded;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 
 /// Greatest age in seconds of a record's last commit.
 const NEWEST: i64 = 120;
 
-/// Returns since when an answer is recorded: `Recorded since 09:12 today, 4h53m of 24h`, without a full stop. `asked` is the
+/// Returns since when an answer is recorded: `Recorded since 09:12Z, 4h53m of 24h`, without a full stop. `asked` is the
 /// start of the period.
 pub fn recorded(recorded: &Recorded, asked: Timestamp, look: Look) -> String {
     let Some(from) = recorded.from else {
@@ -21,7 +21,7 @@ pub fn recorded(recorded: &Recorded, asked: Timestamp, look: Look) -> String {
         return "Nothing of the period is recorded yet".to_owned();
     }
     if from.as_second() >= until {
-        return format!("Nothing of the period is recorded: the record begins at {}", day_time(from, look));
+        return format!("Nothing of the period is recorded: the record begins at {}", at_minute(from, look));
     }
     let length = |from: Timestamp| human((until - from.as_second()).max(0));
     // A period until now ends with the last commit, some seconds ago: `of 24h`, not of 23h.
@@ -34,7 +34,7 @@ pub fn recorded(recorded: &Recorded, asked: Timestamp, look: Look) -> String {
     } else if from <= asked {
         format!("Recorded {whole} of {whole}{gaps}")
     } else {
-        format!("Recorded since {}, {} of {}{gaps}", day_time(from, look), length(from), whole)
+        format!("Recorded since {}, {} of {}{gaps}", at_minute(from, look), length(from), whole)
     }
 }
 
@@ -50,7 +50,7 @@ fn gaps(gaps: &[Gap], look: Look) -> String {
             1 => ", 1 run ended in it at an unknown time".to_owned(),
             number => format!(", {number} runs ended in it at unknown times"),
         };
-        format!("{} from {}{ends}", human(seconds(gap)), day_time(gap.start, look))
+        format!("{} from {}{ends}", human(seconds(gap)), at_minute(gap.start, look))
     };
     let named: Vec<String> = longest.iter().take(NAMED).map(named).collect();
     match gaps.len() {
@@ -64,24 +64,13 @@ fn gaps(gaps: &[Gap], look: Look) -> String {
     }
 }
 
-/// Returns whether the sum of the open runs equals the usage in the ledger. `unit` is the word for the counted unit.
-pub fn conservation(recorded: &Recorded, unit: &str) -> String {
-    match recorded.drift {
-        0 => format!("reservations and usage agree to 0 {unit}"),
-        1 => "reservations and usage differ for 1 flavor-resource".to_owned(),
-        drift => format!("reservations and usage differ for {drift} flavor-resources"),
-    }
-}
-
-/// Returns a time to the minute, with its day.
-fn day_time(time: Timestamp, look: Look) -> String {
-    let (then, now) = (time.to_zoned(TimeZone::UTC), look.now.to_zoned(TimeZone::UTC));
-    let clock = then.strftime("%H:%M");
-    if then.date() == now.date() {
-        format!("{clock} today")
-    } else if now.date().yesterday().is_ok_and(|day| day == then.date()) {
-        format!("{clock} yesterday")
-    } else {
-        then.strftime("%Y-%m-%d %H:%M").to_string()
-    }
+/// Returns the end of the sentence: for how many flavor-resources the sum of the open runs is not the usage in the ledger. Empty if
+/// it is for all.
+pub fn conservation(recorded: &Recorded) -> String {
+    let names = match recorded.drift {
+        0 => return String::new(),
+        1 => "1 flavor-resource".to_owned(),
+        drift => format!("{drift} flavor-resources"),
+    };
+    format!("; the hours of {names} may be wrong: open runs do not add up to the quota in use")
 }

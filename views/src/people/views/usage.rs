@@ -1,6 +1,6 @@
 //! Text of `usage`.
 //!
-//! Invariant: the last line has the period for which the numbers are complete, and whether they equal the ledger.
+//! Invariant: the last line has the period for which the numbers are complete, and says so if they do not equal the ledger.
 
 use super::recorded::{conservation, recorded};
 use super::{Look, ResourceNames};
@@ -15,11 +15,13 @@ pub fn usage(report: &UsageReport, asked: Timestamp, look: Look) -> String {
     let resources: BTreeSet<&str> = report.items.iter().map(|row| row.resource.as_str()).collect();
     let names = ResourceNames::of(resources.iter().copied());
     let only = Some(&resources).filter(|all| all.len() == 1).and_then(|all| all.first());
-    let unit = only.map_or_else(|| "units".to_owned(), |resource| word(names.short(resource)));
     let mut text = String::new();
     if !report.items.is_empty() {
         let group = report.by.to_uppercase();
-        let hours = only.map_or_else(|| "HOURS".to_owned(), |_| format!("{} HOURS", unit.to_uppercase()));
+        let hours = only.map_or_else(
+            || "HOURS".to_owned(),
+            |resource| format!("{} HOURS", names.short(resource).to_uppercase()),
+        );
         let mut columns = vec![(group.as_str(), Side::Left)];
         columns.extend(only.is_none().then_some(("RESOURCE", Side::Left)));
         columns.extend([("JOBS", Side::Right), (hours.as_str(), Side::Right), ("BORROWED", Side::Right)]);
@@ -34,7 +36,7 @@ pub fn usage(report: &UsageReport, asked: Timestamp, look: Look) -> String {
         }
         text = look.show(&table);
     }
-    format!("{text}{}; {}.\n", recorded(&report.recorded, asked, look), conservation(&report.recorded, &unit))
+    format!("{text}{}{}.\n", recorded(&report.recorded, asked, look), conservation(&report.recorded))
 }
 
 fn cells(row: &UsageView, resource: Option<&str>) -> Vec<String> {
@@ -53,14 +55,6 @@ fn cells(row: &UsageView, resource: Option<&str>) -> Vec<String> {
     ]);
     cells.extend([wait(row.wait_p50_seconds), wait(row.wait_p99_seconds)]);
     cells
-}
-
-/// Returns the word for a unit: abbreviations in capitals.
-fn word(resource: &str) -> String {
-    match resource {
-        "gpu" | "cpu" | "tpu" => resource.to_uppercase(),
-        other => other.to_owned(),
-    }
 }
 
 /// Returns a number with a comma before each group of three of its whole digits.
