@@ -55,32 +55,42 @@ struct Row {
     rest: Option<String>,
 }
 
+/// What a table gives up, step by step until it fits, on a terminal that is too narrow for it. Columns are named by headings.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Narrow {
+    /// The column that becomes the last one.
+    pub last: Option<&'static str>,
+    /// Columns that are omitted if they have the same value in all rows, in this order.
+    pub constant: &'static [&'static str],
+    /// Columns that are omitted whatever they have, in this order.
+    pub optional: &'static [&'static str],
+}
+
 /// A table that is complete before it is printed, because widths follow from all rows.
 #[derive(Clone, Debug)]
 pub struct TextTable {
     columns: Vec<(String, Side)>,
     rows: Vec<Row>,
     least_width: usize,
-    /// Headings of columns that a narrow terminal omits, in the order in which they are omitted.
-    optional: &'static [&'static str],
+    narrow: Narrow,
 }
 
 impl TextTable {
     /// Creates a table with columns of text, as kubectl's own: with at least six characters for each column.
     pub fn kubectl<'a>(headings: impl IntoIterator<Item = &'a str>) -> Self {
         let columns = headings.into_iter().map(|heading| (heading.to_uppercase(), Side::Left)).collect();
-        Self { columns, rows: Vec::new(), least_width: KUBECTL_WIDTH, optional: &[] }
+        Self { columns, rows: Vec::new(), least_width: KUBECTL_WIDTH, narrow: Narrow::default() }
     }
 
     /// Creates a table with these columns.
     pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Side)>) -> Self {
         let columns = columns.into_iter().map(|(heading, side)| (heading.to_owned(), side)).collect();
-        Self { columns, rows: Vec::new(), least_width: 0, optional: &[] }
+        Self { columns, rows: Vec::new(), least_width: 0, narrow: Narrow::default() }
     }
 
-    /// Sets the columns that a narrow terminal omits, in the order in which they are omitted.
-    pub fn omit_when_narrow(&mut self, headings: &'static [&'static str]) {
-        self.optional = headings;
+    /// Sets what a narrow terminal omits. It is for tables whose rows all have a cell for each column.
+    pub const fn when_narrow(&mut self, narrow: Narrow) {
+        self.narrow = narrow;
     }
 
     /// Adds a row with one cell for each column.
@@ -123,31 +133,73 @@ impl TextTable {
         heading.into_iter().chain(rows).map(|cells: Vec<String>| line(cells) + "\n").collect()
     }
 
-    /// Returns the text. With `width`, optional columns are omitted until the lines fit; then the last column is cut.
+    /// Returns the text. With `width`, columns are omitted until the lines fit; then the last column is cut.
     pub fn painted(&self, headings: bool, width: Option<usize>, color: bool) -> String {
         let mut fitting = self.clone();
-        for heading in self.optional {
-            if width.is_none_or(|width| fitting.whole_width(headings) <= width) {
-                break;
-            }
-            fitting.remove(heading);
+        if let Some(width) = width {
+            fitting.fit(headings, width);
         }
         fitting.lines(headings, width, color)
     }
 
+    /// Takes the steps of `narrow` until the lines fit.
+    fn fit(&mut self, headings: bool, width: usize) {
+        let Narrow { last, constant, optional } = self.narrow;
+        if self.whole_width(headings) <= width {
+            return;
+        }
+        if let Some(place) = last.and_then(|heading| self.place(heading)) {
+            self.move_last(place);
+        }
+        let steps = constant.iter().map(|heading| (heading, true));
+        for (heading, only_constant) in steps.chain(optional.iter().map(|heading| (heading, false))) {
+            if self.whole_width(headings) <= width {
+                return;
+            }
+            let place = self.place(heading);
+            if let Some(place) = place.filter(|place| !only_constant || self.is_constant(*place)) {
+                self.remove(place);
+            }
+        }
+    }
+
+    /// Returns the place of a column.
+    fn place(&self, heading: &str) -> Option<usize> {
+        self.columns.iter().position(|(known, _)| known == heading)
+    }
+
+    /// Returns whether several rows have the same cell in a column.
+    fn is_constant(&self, place: usize) -> bool {
+        let mut cells = self.rows.iter().filter_map(|row| row.cells.get(place));
+        let first = cells.next();
+        self.rows.len() > 1 && cells.all(|cell| Some(cell) == first)
+    }
+
+    /// Moves a column behind all others.
+    fn move_last(&mut self, place: usize) {
+        let column = self.columns.remove(place);
+        self.columns.push(column);
+        let last = self.columns.len().saturating_sub(1);
+        for row in &mut self.rows {
+            if place < row.cells.len() {
+                let cell = row.cells.remove(place);
+                row.cells.push(cell);
+            }
+            row.tone = match row.tone {
+                Some((column, tone)) if column == place => Some((last, tone)),
+                tone => without_column(tone, place),
+            };
+        }
+    }
+
     /// Removes a column.
-    fn remove(&mut self, heading: &str) {
-        let Some(place) = self.columns.iter().position(|(known, _)| known == heading) else { return };
+    fn remove(&mut self, place: usize) {
         self.columns.remove(place);
         for row in &mut self.rows {
             if place < row.cells.len() {
                 row.cells.remove(place);
             }
-            row.tone = match row.tone {
-                Some((column, _)) if column == place => None,
-                Some((column, tone)) if column > place => Some((column.saturating_sub(1), tone)),
-                tone => tone,
-            };
+            row.tone = without_column(row.tone, place);
         }
     }
 
@@ -205,6 +257,15 @@ impl TextTable {
         // kubectl does not pad an empty last cell, but keeps the gap before it.
         let line = if self.least_width == 0 { out.trim_end() } else { &out };
         format!("{line}\n")
+    }
+}
+
+/// Returns the painted column of a row after another column was taken out; `None` if it was that one.
+fn without_column(tone: Option<(usize, Tone)>, place: usize) -> Option<(usize, Tone)> {
+    match tone {
+        Some((column, _)) if column == place => None,
+        Some((column, tone)) if column > place => Some((column.saturating_sub(1), tone)),
+        tone => tone,
     }
 }
 
@@ -291,10 +352,10 @@ mod tests {
     }
 
     #[test]
-    fn optional_columns_are_omitted_before_the_last_is_cut() {
+    fn columns_are_omitted_before_the_last_is_cut() {
         let columns = ["NAME", "STATE", "PRIO", "NEEDS", "REASON"].map(|heading| (heading, Side::Left));
         let mut table = TextTable::new(columns);
-        table.omit_when_narrow(&["PRIO", "NEEDS"]);
+        table.when_narrow(Narrow { optional: &["PRIO", "NEEDS"], ..Narrow::default() });
         table.push_toned(
             ["job-a", "Pending", "100", "8 gpu", "WaitingForQuota"].map(str::to_owned),
             1,
@@ -316,6 +377,39 @@ mod tests {
             assert_eq!(fits, width >= 26, "{width}");
         }
         assert!(table.painted(true, Some(35), true).contains("\u{1b}[31mPending"));
+    }
+
+    #[test]
+    fn a_narrow_terminal_moves_a_column_then_omits_constant_ones() {
+        let mut table = TextTable::new([
+            ("NAME", Side::Left),
+            ("STATE", Side::Left),
+            ("PRIO", Side::Right),
+            ("NEEDS", Side::Right),
+            ("REASON", Side::Left),
+        ]);
+        let (last, constant) = (Some("NEEDS"), &["PRIO", "STATE"]);
+        table.when_narrow(Narrow { last, constant, optional: &["PRIO", "NEEDS"] });
+        let mut push = |name: &str, priority: &str, needs: &str| {
+            let cells = [name, "Pending", priority, needs, "WaitingForQuota"].map(str::to_owned);
+            table.push_toned(cells, 1, Tone::Waiting);
+        };
+        push("job-a", "0", "8 gpu");
+        push("job-b", "5", "16 gpu");
+        let line = |width| table.text(true, Some(width)).lines().nth(2).unwrap().to_owned();
+        assert_eq!(line(52), "job-b   Pending      5   16 gpu   WaitingForQuota");
+        // In the order of the last column, no step is enough without the next one.
+        assert_eq!(line(48), "job-b      5   WaitingForQuota   16 gpu");
+        assert_eq!(line(38), "job-b   WaitingForQuota   16 gpu");
+        assert_eq!(line(30), "job-b   WaitingForQuota");
+        assert_eq!(line(20), "job-b   WaitingForQ…");
+        assert!(table.painted(true, Some(52), true).contains("\u{1b}[33mPending"));
+        assert!(!table.painted(true, Some(48), true).contains('\u{1b}'), "the painted column is omitted");
+        let mut single = TextTable::new([("NAME", Side::Left), ("STATE", Side::Left)]);
+        single.when_narrow(Narrow { constant: &["STATE"], ..Narrow::default() });
+        single.push(["job-a", "Pending"].map(str::to_owned));
+        // One row has no column that is the same in all.
+        assert_eq!(single.text(true, Some(10)).lines().last(), Some("job-a   Pending"));
     }
 
     #[test]

@@ -256,11 +256,7 @@ pub(super) async fn run(
     }
     let recorded = &progress.recorded;
     let look = table.look(Timestamp::now());
-    note(&format!(
-        "{}{}.",
-        views::recorded(recorded, progress.since, look),
-        views::conservation(recorded)
-    ));
+    note(&format!("{}{}.", views::recorded(recorded, progress.since, look), views::conservation(recorded)));
     Ok(if recorded.complete { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
 }
 

@@ -3,7 +3,7 @@
 use super::time::at;
 use super::{Look, ResourceNames};
 use crate::people::duration::human;
-use crate::people::text_table::{Side, TextTable};
+use crate::people::text_table::{Narrow, Side, TextTable};
 use crate::visibility::history::workload_text;
 use crate::visibility::views::{PreemptionReport, PreemptionView};
 
@@ -20,6 +20,9 @@ pub fn preemptions(report: &PreemptionReport, all_namespaces: bool, look: Look) 
         columns.extend([("CLUSTERQUEUE", Side::Left), ("JOB", Side::Left), ("BORROWED", Side::Left)]);
     }
     let mut table = TextTable::new(columns);
+    if !look.wide {
+        table.when_narrow(Narrow { optional: &["RELEASED", "RAN", "PRIORITY"], ..Narrow::default() });
+    }
     for item in &report.items {
         table.push(cells(item, all_namespaces, &names, look));
     }

@@ -3,7 +3,7 @@
 use super::Look;
 use super::amount::ResourceNames;
 use super::time::since;
-use crate::people::text_table::{Side, TextTable, Tone};
+use crate::people::text_table::{Narrow, Side, TextTable, Tone};
 use crate::visibility::views::{BlockerView, ViewMetadata, WorkloadState, WorkloadView};
 
 /// Returns the table. `namespaces` adds the namespace of each row.
@@ -37,8 +37,9 @@ pub fn workloads(rows: &[WorkloadView], namespaces: bool, look: Look) -> String 
     }
     let mut table = TextTable::new(columns);
     if !look.wide {
-        // The reason is kept: it is what users read a list for.
-        table.omit_when_narrow(&["PRIO", "NEEDS"]);
+        // WAIT says that all are pending, so that their state may be omitted. The reason is kept: it is what users read a list for.
+        let constant: &'static [&'static str] = if time == "WAIT" { &["PRIO", "STATE"] } else { &["PRIO"] };
+        table.when_narrow(Narrow { last: Some("NEEDS"), constant, optional: &["PRIO", "NEEDS"] });
     }
     for row in rows {
         let mut cells = vec![
