@@ -176,7 +176,11 @@ fn expected_queues_and_cohorts() {
     assert_eq!(shown, FlavorResource { flavor: "h100-80g".into(), resource: "nvidia.com/gpu".into() });
     check("list-clusterqueue", |look| views::cluster_queues(&queues, Some(&shown), look));
     check("list-clusterqueue-none", |look| views::cluster_queues(&[], None, look));
-    check("tree-cohort", |look| views::cohort_tree(Some("ai"), forest, &shown, None, look).0);
+    let second = FlavorResource { flavor: "a100-40g".into(), resource: "cpu".into() };
+    let both = [shown.clone(), second];
+    check("list-clusterqueue-all", |look| views::cluster_queue_tables(&queues, &both, look));
+    check("tree-cohort", |look| views::cohort_tree(Some("ai"), forest, Some(&shown), None, look));
+    check("tree-cohort-all", |look| views::cohort_trees(Some("ai"), forest, &both, None, look).0);
     check("share", |look| views::share(Some("research"), forest, Some(&shown), look));
     let without: Vec<ClusterQueueView> =
         queues.iter().cloned().map(|queue| ClusterQueueView { share: None, ..queue }).collect();

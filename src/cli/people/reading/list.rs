@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use anyhow::bail;
 use serde_json::Value;
 
 use super::preemptions::{self, PreemptionFilter};
 use super::server_tables::{self, PodFilter};
+use super::shown_quota::EachShownArgs;
 use super::watched_rows::Printed;
 use super::workload_list::WorkloadFilter;
 use super::{PAGE, Rows, TableArgs, ViewQuery, WatchArgs, note_partial, read, rows, time_of};
@@ -19,7 +19,7 @@ use crate::cli::people::failure::{NOT_FOUND, not_found, wrong_use};
 use crate::cli::people::kinds::PeopleKind;
 use crate::cli::people::note;
 use crate::people::rows_left::RowsLeft;
-use crate::people::views::{self, FlavorResource, Forest, Look};
+use crate::people::views::{self, Forest, Look};
 use crate::visibility::views::{ClusterQueueView, CohortView, FlavorView, LocalQueueView, WorkloadView};
 
 /// Arguments of `list`.
@@ -55,12 +55,8 @@ enum ListKind {
         /// Only active ones, or only inactive ones.
         #[arg(long, value_name = "BOOL")]
         active: Option<bool>,
-        /// Resource of the bar.
-        #[arg(long)]
-        resource: Option<String>,
-        /// Flavor of the bar.
-        #[arg(long)]
-        flavor: Option<String>,
+        #[command(flatten)]
+        shown: EachShownArgs,
     },
     /// List LocalQueues
     #[command(aliases = ["lq", "localqueues"])]
@@ -331,19 +327,10 @@ impl<'a> ViewList<'a> {
 
     fn text(&self, items: &Value, look: Look) -> anyhow::Result<String> {
         Ok(match &self.args.kind {
-            ListKind::Clusterqueue { resource, flavor, .. } => {
+            ListKind::Clusterqueue { shown, .. } => {
                 let rows: Vec<ClusterQueueView> = read(items)?;
-                let all = rows.iter().flat_map(|row| &row.quota);
-                let matching = all.filter(|quota| {
-                    resource.as_ref().is_none_or(|name| *name == quota.resource)
-                        && flavor.as_ref().is_none_or(|name| *name == quota.flavor)
-                });
-                let shown = views::default_flavor_resource(matching);
-                if shown.is_none() && (resource.is_some() || flavor.is_some()) {
-                    let wanted: Vec<&str> = resource.iter().chain(flavor).map(String::as_str).collect();
-                    bail!("no quota for {}", wanted.join(" in "));
-                }
-                views::cluster_queues(&rows, shown.as_ref(), look)
+                let shown = shown.each(rows.iter().flat_map(|row| &row.quota))?;
+                views::cluster_queue_tables(&rows, &shown, look)
             }
             ListKind::Localqueue { all_namespaces, .. } => {
                 views::local_queues(&read::<Vec<LocalQueueView>>(items)?, *all_namespaces, look)
@@ -351,10 +338,8 @@ impl<'a> ViewList<'a> {
             ListKind::Cohort => {
                 let rows: Vec<CohortView> = read(items)?;
                 let shown = views::default_flavor_resource(rows.iter().flat_map(|row| &row.quota));
-                let shown = shown
-                    .unwrap_or_else(|| FlavorResource { flavor: String::new(), resource: String::new() });
                 let forest = Forest { cohorts: &rows, queues: &[] };
-                let (text, cycles) = views::cohort_tree(None, forest, &shown, None, look);
+                let (text, cycles) = views::cohort_trees(None, forest, shown.as_slice(), None, look);
                 // Cohorts in a cycle have no root.
                 for cycle in &cycles {
                     note(cycle);

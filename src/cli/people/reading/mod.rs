@@ -13,6 +13,7 @@ mod preemptions;
 pub(super) mod quota;
 mod recorded_runs;
 mod server_tables;
+mod shown_quota;
 pub(super) mod status;
 pub(super) mod top;
 mod topology_levels;

@@ -6,27 +6,17 @@ use anyhow::anyhow;
 use serde_json::{Value, json};
 
 use super::job_tree::JobTreeArgs;
+use super::shown_quota::{EachShownArgs, ShownArgs};
 use super::{TableArgs, ViewQuery, WatchArgs, note_partial, read, rows};
 use crate::api::similar;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::failure::EXIT_PARTIAL;
 use crate::cli::people::note;
-use crate::people::views::{self, FlavorResource, Forest};
-use crate::visibility::views::{ClusterQueueView, CohortView, LocalQueueView};
+use crate::people::views::{self, Forest};
+use crate::visibility::views::{ClusterQueueView, CohortView, LocalQueueView, QuotaView};
 
 /// Names that stand for LocalQueues instead of a cohort.
 const LOCAL_QUEUE: [&str; 3] = ["localqueue", "localqueues", "lq"];
-
-/// Which flavor-resource is shown.
-#[derive(Debug, clap::Args)]
-struct ShownArgs {
-    /// Resource; default: that with the highest use.
-    #[arg(long)]
-    resource: Option<String>,
-    /// Flavor; default: that with the highest use.
-    #[arg(long)]
-    flavor: Option<String>,
-}
 
 /// Arguments of `tree`.
 #[derive(Debug, clap::Args)]
@@ -49,7 +39,7 @@ enum TreeKind {
         /// Cohort; default: all without a parent.
         name: Option<String>,
         #[command(flatten)]
-        shown: ShownArgs,
+        shown: EachShownArgs,
         /// Levels below the cohort.
         #[arg(long, value_name = "N")]
         depth: Option<usize>,
@@ -102,28 +92,9 @@ impl Quota {
         Forest { cohorts: &self.cohorts, queues: &self.queues }
     }
 
-    /// Returns the flavor-resource of the flag, or the fullest one.
-    fn shown(&self, args: &ShownArgs) -> anyhow::Result<Option<FlavorResource>> {
-        let all = self
-            .queues
-            .iter()
-            .flat_map(|queue| &queue.quota)
-            .chain(self.cohorts.iter().flat_map(|cohort| &cohort.quota));
-        let matching = all.filter(|quota| {
-            args.resource.as_ref().is_none_or(|name| *name == quota.resource)
-                && args.flavor.as_ref().is_none_or(|name| *name == quota.flavor)
-        });
-        let shown = views::default_flavor_resource(matching);
-        if shown.is_none() && (args.resource.is_some() || args.flavor.is_some()) {
-            let wanted = [&args.resource, &args.flavor]
-                .into_iter()
-                .flatten()
-                .cloned()
-                .collect::<Vec<_>>()
-                .join(" in ");
-            return Err(anyhow!("no quota for {wanted}"));
-        }
-        Ok(shown)
+    fn quotas(&self) -> impl Iterator<Item = &QuotaView> {
+        let of_queues = self.queues.iter().flat_map(|queue| &queue.quota);
+        of_queues.chain(self.cohorts.iter().flat_map(|cohort| &cohort.quota))
     }
 
     /// Returns an error unless the cohort is known.
@@ -151,20 +122,15 @@ pub(crate) async fn tree(args: &TreeArgs) -> anyhow::Result<ExitCode> {
         if let Some(name) = name {
             quota.check(name)?;
         }
-        let shown = quota
-            .shown(shown)?
-            .unwrap_or_else(|| FlavorResource { flavor: String::new(), resource: String::new() });
+        let shown = shown.each(quota.quotas())?;
         let mut cycles = Vec::new();
         args.table.print(&quota.answer, |_: Value, look| {
-            let (text, found) = views::cohort_tree(name.as_deref(), quota.forest(), &shown, *depth, look);
+            let (text, found) = views::cohort_trees(name.as_deref(), quota.forest(), &shown, *depth, look);
             cycles = found;
             Ok(text)
         })?;
         for cycle in &cycles {
             note(cycle);
-        }
-        if !shown.resource.is_empty() && args.table.format()?.is_none() {
-            note(&format!("{} in {}", shown.resource, shown.flavor));
         }
         Ok(if cycles.is_empty() { session.ended(ExitCode::SUCCESS) } else { ExitCode::from(EXIT_PARTIAL) })
     };
@@ -195,7 +161,7 @@ pub(crate) async fn share(args: &ShareArgs) -> anyhow::Result<ExitCode> {
             },
             None => None,
         };
-        let shown = quota.shown(&args.shown)?;
+        let shown = args.shown.one(quota.quotas())?;
         args.table.print(&quota.answer, |_: Value, look| {
             Ok(views::share(root.as_deref(), quota.forest(), shown.as_ref(), look))
         })?;

@@ -3,8 +3,8 @@
 use super::amount::{amount, number};
 use super::quota_bar::quota_bar;
 use super::workloads::or_dash;
-use super::{FlavorResource, Look};
-use crate::people::text_table::{Side, TextTable, Tone};
+use super::{FlavorResource, Look, one_below_the_other};
+use crate::people::text_table::{Narrow, Side, TextTable, Tone};
 use crate::visibility::views::{ClusterQueueView, QuotaView};
 
 /// Returns the flavor-resource with the highest usage relative to its quota, over all queues; `None` if no queue has a quota.
@@ -27,6 +27,19 @@ pub fn default_flavor_resource<'a>(
         .map(|(_, quota)| FlavorResource { flavor: quota.flavor.clone(), resource: quota.resource.clone() })
 }
 
+/// Returns the flavor-resources of quotas, each once, in their order.
+pub fn flavor_resources<'a>(quotas: impl IntoIterator<Item = &'a QuotaView>) -> Vec<FlavorResource> {
+    let mut found: Vec<FlavorResource> = Vec::new();
+    for quota in quotas {
+        let is_same =
+            |known: &FlavorResource| known.flavor == quota.flavor && known.resource == quota.resource;
+        if !found.iter().any(is_same) {
+            found.push(FlavorResource { flavor: quota.flavor.clone(), resource: quota.resource.clone() });
+        }
+    }
+    found
+}
+
 /// Returns the quota of a flavor-resource.
 pub(super) fn quota_of<'a>(quotas: &'a [QuotaView], wanted: &FlavorResource) -> Option<&'a QuotaView> {
     quotas.iter().find(|quota| quota.flavor == wanted.flavor && quota.resource == wanted.resource)
@@ -39,6 +52,14 @@ pub(super) fn borrowed(quota: &QuotaView) -> String {
         Some(limit) => format!("{borrowed}/{}", limit.value),
         None => borrowed,
     }
+}
+
+/// In place of the quota of a node that has none of the flavor-resource: `-` would look like 0.
+pub(super) const NO_QUOTA: &str = "none";
+
+/// Returns a table for each of the flavor-resources.
+pub fn cluster_queue_tables(rows: &[ClusterQueueView], shown: &[FlavorResource], look: Look) -> String {
+    one_below_the_other(shown, look, |shown, look| cluster_queues(rows, shown, look))
 }
 
 /// Returns the table, with a bar of one flavor-resource.
@@ -68,6 +89,11 @@ pub fn cluster_queues(rows: &[ClusterQueueView], shown: Option<&FlavorResource>,
         ]);
     }
     let mut table = TextTable::new(columns);
+    if !look.wide {
+        let constant: &'static [&'static str] =
+            if rows.iter().all(|row| row.active) { &["ACTIVE", "COHORT"] } else { &["COHORT"] };
+        table.when_narrow(Narrow { constant, ..Narrow::default() });
+    }
     for row in rows {
         let mut cells = vec![
             row.metadata.name.clone(),
@@ -78,7 +104,7 @@ pub fn cluster_queues(rows: &[ClusterQueueView], shown: Option<&FlavorResource>,
         ];
         let quota = shown.and_then(|shown| quota_of(&row.quota, shown));
         if has_bar {
-            cells.push(quota.map_or_else(|| "-".to_owned(), |quota| quota_bar(quota, look.utf8)));
+            cells.push(quota.map_or_else(|| NO_QUOTA.to_owned(), |quota| quota_bar(quota, look.utf8)));
         }
         if shown.is_some() {
             cells.push(quota.map_or_else(|| "-".to_owned(), borrowed));
@@ -86,7 +112,7 @@ pub fn cluster_queues(rows: &[ClusterQueueView], shown: Option<&FlavorResource>,
         if look.wide {
             cells.extend([
                 amount(quota.map(|quota| &quota.used)),
-                amount(quota.map(|quota| &quota.nominal)),
+                quota.map_or_else(|| NO_QUOTA.to_owned(), |quota| amount(Some(&quota.nominal))),
                 or_dash(&heading),
                 or_dash(&row.queueing_strategy),
                 or_dash(&row.reason),

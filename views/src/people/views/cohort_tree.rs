@@ -1,8 +1,8 @@
 //! Text of `tree cohort`.
 
 use super::amount::amount;
-use super::cluster_queues::{borrowed, quota_of};
-use super::{FlavorResource, Look};
+use super::cluster_queues::{NO_QUOTA, borrowed, quota_of};
+use super::{FlavorResource, Look, line_above, one_below_the_other};
 use crate::people::text_table::{Side, TextTable};
 use crate::visibility::views::{ClusterQueueView, CohortView, QuotaView, ShareView};
 use std::collections::BTreeSet;
@@ -94,25 +94,38 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the table of a cohort's tree, or of all if `root` is none; and the cycles in it, a line each.
-pub fn cohort_tree(
+/// Returns the tables of a cohort's tree, or of all if `root` is none, one for each of the flavor-resources; and the cycles in the
+/// tree, a line each.
+pub fn cohort_trees(
     root: Option<&str>,
     forest: Forest<'_>,
-    shown: &FlavorResource,
+    shown: &[FlavorResource],
     depth: Option<usize>,
     look: Look,
 ) -> (String, Vec<String>) {
+    let text = one_below_the_other(shown, look, |shown, look| cohort_tree(root, forest, shown, depth, look));
+    (text, cycles(forest.cohorts))
+}
+
+/// Returns the table of a cohort's tree, or of all if `root` is none, below the name of the flavor-resource that it shows.
+pub fn cohort_tree(
+    root: Option<&str>,
+    forest: Forest<'_>,
+    shown: Option<&FlavorResource>,
+    depth: Option<usize>,
+    look: Look,
+) -> String {
     let roots = root.map_or_else(|| forest.roots(), |root| vec![root]);
     let headings = ["NOMINAL", "USED", "BORROWED", "LENT", "LIMIT", "SHARE", "PENDING"];
     let columns = std::iter::once(("NODE", Side::Left)).chain(headings.map(|heading| (heading, Side::Right)));
     let mut table = TextTable::new(columns);
     for node in roots.iter().flat_map(|root| forest.nodes(root, depth, look.utf8)) {
-        let quota = quota_of(node.quota, shown);
+        let quota = shown.and_then(|shown| quota_of(node.quota, shown));
         let of_tree = |text: String| if node.is_root { "-".to_owned() } else { text };
         let of = |field: fn(&QuotaView) -> String| quota.map_or_else(|| "-".to_owned(), field);
         table.push([
             format!("{}{}", node.lead, node.name),
-            of(|quota| amount(Some(&quota.nominal))),
+            quota.map_or_else(|| NO_QUOTA.to_owned(), |quota| amount(Some(&quota.nominal))),
             of(|quota| amount(Some(&quota.used))),
             of_tree(of(borrowed)),
             of_tree(of(|quota| amount(quota.lent.as_ref()))),
@@ -121,7 +134,7 @@ pub fn cohort_tree(
             node.pending.to_string(),
         ]);
     }
-    (look.show(&table), cycles(forest.cohorts))
+    line_above(shown, look) + &look.show(&table)
 }
 
 /// Returns the cycles of cohorts, each once, from its first name.

@@ -24,8 +24,8 @@ mod workloads;
 pub use amount::ResourceNames;
 pub use audit::{audit, finding};
 pub use capacity::{capacity, capacity_of_each};
-pub use cluster_queues::{cluster_queues, default_flavor_resource};
-pub use cohort_tree::{Forest, cohort_tree, cycles};
+pub use cluster_queues::{cluster_queue_tables, cluster_queues, default_flavor_resource, flavor_resources};
+pub use cohort_tree::{Forest, cohort_tree, cohort_trees, cycles};
 pub use comparison::comparison;
 pub use local_queues::local_queues;
 pub use preemptions::preemptions;
@@ -40,7 +40,7 @@ pub use why::{never_fits, why};
 pub(in crate::people) use workloads::blocked_by;
 pub use workloads::workloads;
 
-use super::text_table::TextTable;
+use super::text_table::{TextTable, one_line};
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
@@ -83,6 +83,30 @@ impl Look {
         // The mark of a cut, for terminals that have only ASCII.
         if self.utf8 { text } else { text.replace('…', "~") }
     }
+}
+
+/// Returns the line above a table of a flavor-resource: `nvidia.com/gpu in h100`. Empty where tables have no headings.
+fn line_above(shown: Option<&FlavorResource>, look: Look) -> String {
+    let shown = shown.filter(|_| look.headings);
+    let line = shown.map(|shown| one_line(&format!("{} in {}", shown.resource, shown.flavor)) + "\n");
+    line.unwrap_or_default()
+}
+
+/// Returns the tables of flavor-resources, one below the other; one table without any if there is none. As comma-separated values
+/// they have one heading.
+fn one_below_the_other(
+    shown: &[FlavorResource],
+    look: Look,
+    table: impl Fn(Option<&FlavorResource>, Look) -> String,
+) -> String {
+    let Some((first, rest)) = shown.split_first() else { return table(None, look) };
+    let (gap, look_of_rest) = if look.csv { ("", look.without_headings()) } else { ("\n", look) };
+    let mut text = table(Some(first), look);
+    for shown in rest {
+        text.push_str(gap);
+        text.push_str(&table(Some(shown), look_of_rest));
+    }
+    text
 }
 
 /// A flavor and a resource.

@@ -4,7 +4,7 @@ use super::amount::amount;
 use super::cluster_queues::quota_of;
 use super::cohort_tree::Forest;
 use super::workloads::or_dash;
-use super::{FlavorResource, Look};
+use super::{FlavorResource, Look, line_above};
 use crate::people::text_table::{Side, TextTable};
 use crate::visibility::views::LocalQueueView;
 
@@ -58,7 +58,7 @@ pub fn share(root: Option<&str>, forest: Forest<'_>, shown: Option<&FlavorResour
     if table.is_empty() {
         return format!("fair sharing: {says}\n");
     }
-    format!("fair sharing: {says}\n\n{}", look.show(&table))
+    format!("fair sharing: {says}\n\n{}{}", line_above(shown, look), look.show(&table))
 }
 
 /// Returns the past usage of LocalQueues, by which admission fair sharing orders their workloads: the least first, unknown
