@@ -103,13 +103,14 @@ pub fn main() -> ExitCode {
 
 /// Parses the command line. As a plugin of kubectl the program has the name that users type, and no verb for the manager.
 fn parsed(grammar: Grammar, line: &[OsString]) -> Cli {
-    let mut command = people::examples::add(Cli::command());
+    let mut command = Cli::command();
     if grammar == Grammar::Plugin {
         command = command
             .name("kubectl sluice")
             .bin_name("kubectl sluice")
             .mut_subcommand("manager", |manager| manager.hide(true));
     }
+    let command = people::help::add(command);
     let matches = command.clone().try_get_matches_from(line);
     let matches = matches.unwrap_or_else(|error| {
         people::suggestions::with_suggestion(error, command.find_subcommand("list"), line).exit()

@@ -39,7 +39,7 @@ enum StopKind {
 
 #[derive(Debug, clap::Args)]
 struct QueueArgs {
-    /// Names.
+    /// Names of the queues.
     #[arg(required = true)]
     names: Vec<String>,
     /// Let what runs run.
@@ -63,14 +63,14 @@ enum ResumeKind {
     /// Resume a ClusterQueue
     #[command(aliases = ["cq", "clusterqueues"])]
     Clusterqueue {
-        /// Names.
+        /// Names of the queues.
         #[arg(required = true)]
         names: Vec<String>,
     },
     /// Resume a LocalQueue
     #[command(aliases = ["lq", "localqueues"])]
     Localqueue {
-        /// Names.
+        /// Names of the queues.
         #[arg(required = true)]
         names: Vec<String>,
     },

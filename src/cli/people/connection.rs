@@ -26,12 +26,16 @@ const WHICH: &str = "use --kubeconfig FILE, or set KUBECONFIG";
 /// Timeout that stands for no limit.
 const NO_TIMEOUT: Duration = Duration::from_hours(8760);
 
+/// Heading of the flags for the cluster and the user, by which help finds them.
+pub(super) const HEADING: &str = "Connection";
+
 /// Flags for the cluster and the user.
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Connection")]
+#[command(next_help_heading = HEADING)]
 pub(crate) struct ConnectionArgs {
+    // Below no heading, because help shows it beside the flags of the verb.
     /// Namespace; default: that of the context.
-    #[arg(short, long, global = true, value_name = "NAME")]
+    #[arg(short, long, global = true, value_name = "NAME", help_heading = None::<&'static str>)]
     pub(crate) namespace: Option<String>,
     /// Kubeconfig file; default: the files that kubectl reads.
     #[arg(long, global = true, value_name = "FILE")]

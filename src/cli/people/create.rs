@@ -28,7 +28,7 @@ enum CreateKind {
     /// Create a ClusterQueue
     #[command(aliases = ["cq", "clusterqueues"])]
     Clusterqueue {
-        /// Name.
+        /// Name of the new ClusterQueue.
         name: String,
         #[command(flatten)]
         spec: ClusterQueueSpecArgs,
@@ -36,7 +36,7 @@ enum CreateKind {
     /// Create a LocalQueue
     #[command(aliases = ["lq", "localqueues"])]
     Localqueue {
-        /// Name.
+        /// Name of the new LocalQueue.
         name: String,
         /// Its ClusterQueue.
         #[arg(short, long, value_name = "NAME")]
@@ -48,7 +48,7 @@ enum CreateKind {
     /// Create a ResourceFlavor
     #[command(aliases = ["rf", "resourceflavors"])]
     Resourceflavor {
-        /// Name.
+        /// Name of the new ResourceFlavor.
         name: String,
         #[command(flatten)]
         spec: ResourceFlavorSpecArgs,

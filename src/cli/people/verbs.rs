@@ -58,6 +58,8 @@ pub(crate) enum PeopleVerb {
     Completion(CompletionArgs),
     /// Print the manual page of a verb, or write all
     Man(super::manual::ManArgs),
+    /// List the flags for the cluster and the user, which most verbs have
+    Options,
     /// Print candidates for the last word
     #[command(name = super::completion::ASK, hide = true, disable_help_flag = true)]
     Complete {
@@ -91,6 +93,7 @@ pub(crate) fn run(verb: PeopleVerb, command: impl FnOnce() -> clap::Command) -> 
         PeopleVerb::Delete(args) => block_on(delete::run(&args)),
         PeopleVerb::Completion(args) => args.print("sluice").map(|()| ExitCode::SUCCESS),
         PeopleVerb::Man(args) => super::manual::run(&args, command()),
+        PeopleVerb::Options => super::help::print_options().map(|()| ExitCode::SUCCESS),
         PeopleVerb::Complete { words } => return super::complete(command(), Some(&words)),
     };
     outcome.unwrap_or_else(|error| failure::print_error(&error))

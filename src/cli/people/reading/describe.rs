@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use serde_json::Value;
 
 use super::{TableArgs, ask, encoded, read, why};
@@ -13,6 +13,7 @@ use crate::cli::files;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::discovery::Discovery;
 use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN, NOT_FOUND, not_found, print_error};
+use crate::cli::people::help;
 use crate::cli::people::kinds::PeopleKind;
 use crate::cli::people::kubectl::{self, KubectlArgs, is_flag};
 use crate::cli::tools::cluster_objects::block_on;
@@ -108,7 +109,9 @@ pub(crate) fn run(args: &KubectlArgs) -> anyhow::Result<ExitCode> {
 /// their exit status.
 fn own(args: &KubectlArgs) -> DescribeArgs {
     let words = std::iter::once(OsString::from("sluice describe")).chain(args.rest.iter().cloned());
-    DescribeArgs::try_parse_from(words).unwrap_or_else(|error| error.exit())
+    let command = help::added(DescribeArgs::command(), "describe", false);
+    let matches = command.try_get_matches_from(words).unwrap_or_else(|error| error.exit());
+    DescribeArgs::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 /// Returns the first word that is neither a flag nor the value of one.
