@@ -244,7 +244,7 @@ fn expected_reasons_of_pending_workloads() {
         "next": [blocker("next", gpu, [64, 48, 320], "Cohort/ai", Some(16))],
         "fits": [blocker("fits", "cpu", [768, 864, 4572], "", None)],
         "options": [
-            {"kind": "wait", "possible": true, "detail": "56 gpu of nlp must be released; 61 workloads use 184"},
+            {"kind": "wait", "possible": true, "detail": "56 nvidia.com/gpu of nlp must be released; 61 workloads use 184"},
             {"kind": "preempt", "possible": false, "detail": "12 workloads have a lower priority and use 40 together"},
             {"kind": "smaller", "possible": true, "detail": "1 of 8 pods would be admitted now; set kueue.x-k8s.io/job-min-parallelism to allow it"},
             {"kind": "quota", "possible": false, "detail": "a borrowing limit of 120 is not enough alone: Cohort ai can provide 48"},

@@ -3,7 +3,7 @@
 //! Invariant: another Workload has its name only for a reader that may see its namespace.
 
 use super::amounts::amount_view;
-use super::verdict::{Asked, short_name};
+use super::verdict::Asked;
 use crate::cache::nodes::placement_of;
 use crate::cache::records::WorkloadRecord;
 use crate::cache::state_index::granted_amount;
@@ -76,4 +76,9 @@ impl Asked<'_> {
         }
         found
     }
+}
+
+/// Returns the name of a resource without its domain, for the amount in parentheses behind a name. Sentences have the whole name.
+fn short_name(resource: &str) -> &str {
+    resource.rsplit('/').next().unwrap_or(resource)
 }

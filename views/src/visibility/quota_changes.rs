@@ -5,7 +5,7 @@
 
 use super::amounts::amount_view;
 use super::quota::Children;
-use super::verdict::{Asked, short_name};
+use super::verdict::Asked;
 use super::views::{AmountView, ChangeKind, ChangeOption, OptionNumber};
 use crate::quota::{FlavorResource, NodeRef};
 use crate::scheduler::{Explanation, QuotaNeed};
@@ -17,7 +17,7 @@ impl Asked<'_> {
     pub(super) fn wait(&self, explanation: &Explanation) -> Option<ChangeOption> {
         let need = explanation.needs.iter().find(|need| need.lacks() > 0)?;
         let (node, _) = self.quota().limits(&self.queue, &need.fr).into_iter().next()?;
-        let resource = short_name(&need.fr.resource);
+        let resource = &need.fr.resource;
         let units = &self.quota().facts.units;
         let amount = |amount: i128| amount_view(units, &self.queue, &need.fr, amount);
         let sees_sums = self.rows.access.sees_sums();
@@ -134,7 +134,7 @@ impl Asked<'_> {
     fn of_what(&self, fr: &FlavorResource) -> String {
         let facts = self.quota().facts.cluster_queues.get(self.queue.as_str());
         let is_one = facts.is_some_and(|facts| facts.order.len() == 1);
-        if is_one { String::new() } else { format!(" of {} in {}", short_name(&fr.resource), fr.flavor) }
+        if is_one { String::new() } else { format!(" of {} in {}", fr.resource, fr.flavor) }
     }
 
     fn limit_of(&self, node: &NodeRef, fr: &FlavorResource) -> (&'static str, i128) {

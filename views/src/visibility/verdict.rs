@@ -271,7 +271,7 @@ impl Asked<'_> {
         let refused =
             (used >= missing && own == 0).then(|| self.reclaim_refused(&fr, blocker.requested.to_i128()));
         let used = amount_view(&self.quota().facts.units, &self.queue, &fr, used);
-        let resource = short_name(&blocker.resource);
+        let resource = &blocker.resource;
         let detail = match (own.saturating_add(others), refused.flatten()) {
             (0, _) => "no workload may be preempted for it".to_owned(),
             (_, Some(text)) => text,
@@ -349,7 +349,7 @@ impl Asked<'_> {
         let (fr, amount, enough) = short.or_else(|| wanted.next())?;
         let amount = limit_view(&self.quota().facts.units, &self.queue, &fr, amount);
         let words = if enough { "enough, but" } else { "not enough, and" };
-        let (flavor, resource) = (&fr.flavor, short_name(&fr.resource));
+        let (flavor, resource) = (&fr.flavor, &fr.resource);
         let has = if never {
             format!("can have {} {resource}", amount.value)
         } else {
@@ -365,9 +365,4 @@ impl Asked<'_> {
 fn blocked_pods(blocked: &PodsExplanation) -> BlockerView {
     let kind = if blocked.is_gated { BlockerKindView::PodGate } else { BlockerKindView::Unschedulable };
     BlockerView { kind, text: blocked.text.clone(), ..BlockerView::default() }
-}
-
-/// Returns the name of a resource without its domain.
-pub(super) fn short_name(resource: &str) -> &str {
-    resource.rsplit('/').next().unwrap_or(resource)
 }
