@@ -1,4 +1,5 @@
-//! Command lines that are wrong, and what they are told; cycles of cohorts; what is free for a job without a flavor.
+//! Command lines that are wrong, and their errors; cycles of cohorts; names of what tables show; zones of times; what is free for a job
+//! without a flavor.
 
 use super::people_server::PeopleServer;
 use serde_json::{Value, json};
@@ -60,12 +61,22 @@ fn queue(name: &str, flavors: &[&str]) -> Value {
 
 /// Runs the program on a dump of these objects.
 fn run_on(objects: &[Value], name: &str, line: &str) -> super::people_server::Outcome {
+    run_in(objects, name, line, &[("LC_ALL", "C")])
+}
+
+/// Runs the program on a dump of these objects, with variables of the environment.
+fn run_in(
+    objects: &[Value],
+    name: &str,
+    line: &str,
+    variables: &[(&str, &str)],
+) -> super::people_server::Outcome {
     let header = json!({"apiVersion": "sluice.dev/v1", "kind": "Dump", "time": "2026-11-26T14:05:12Z", "version": "test"});
     let documents: Vec<String> = std::iter::once(&header).chain(objects).map(ToString::to_string).collect();
     let path = std::env::temp_dir().join(format!("sluice-lines-{}-{name}.yaml", std::process::id()));
     std::fs::write(&path, documents.join("\n---\n")).unwrap();
     let line = format!("{line} --source {}", PathBuf::from(&path).display());
-    let outcome = PeopleServer::start().run_with("sluice", &line, "", &[("LC_ALL", "C")]);
+    let outcome = PeopleServer::start().run_with("sluice", &line, "", variables);
     std::fs::remove_file(path).unwrap();
     outcome
 }
@@ -82,6 +93,64 @@ fn share_names_a_cycle_of_cohorts_as_tree_does() {
         let outcome = run_on(&objects, "cycle", line);
         assert_eq!(outcome.code, 3, "{line}: {outcome:?}");
         assert!(outcome.err.lines().any(|line| line == "! cycle: a -> b -> a"), "{line}: {outcome:?}");
+    }
+}
+
+#[test]
+fn tables_name_the_flavor_resource_that_they_show() {
+    let objects = [
+        object("ResourceFlavor", "any", &json!({})),
+        object("ResourceFlavor", "spot", &json!({})),
+        object("Cohort", "a", &json!({})),
+        queue("nlp", &["any", "spot"]),
+    ];
+    for (line, shown, hidden) in [
+        ("tree cohort --flavor any", &["cpu in any\nNODE "][..], &["spot"][..]),
+        ("tree cohort --all", &["cpu in any\nNODE ", "\n\ncpu in spot\nNODE "], &[]),
+        ("tree cohort --all --flavor spot", &["cpu in spot\nNODE "], &["any"]),
+        ("tree cohort --no-headers", &["`- nlp "], &["cpu in "]),
+        ("share --flavor spot", &["\n\ncpu in spot\nNAME "], &["any"]),
+        ("list cohort", &["cpu in "], &[]),
+        ("list cq --flavor any", &["cpu any "], &["cpu spot"]),
+        ("list cq --all", &["cpu any ", "\n\nNAME ", "cpu spot "], &[]),
+        ("list cq --all -o csv", &["cpu any,", "cpu spot,"], &["\n\n"]),
+    ] {
+        let outcome = run_on(&objects, "shown", line);
+        assert_eq!((outcome.code, outcome.err.as_str()), (0, ""), "{line}: {outcome:?}");
+        for text in shown {
+            assert!(outcome.out.contains(text), "{line}: {text:?}: {outcome:?}");
+        }
+        for text in hidden {
+            assert!(!outcome.out.contains(text), "{line}: {text:?}: {outcome:?}");
+        }
+    }
+    let outcome = run_on(&objects, "not-shown", "list cq --all --resource memory");
+    assert_eq!((outcome.code, outcome.err.as_str()), (1, "error: no quota for memory\n"), "{outcome:?}");
+}
+
+#[test]
+fn times_have_a_zone_which_may_be_the_local_one() {
+    let containers = json!([{"name": "c", "image": "x", "resources": {"requests": {"cpu": "4"}}}]);
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": containers}});
+    let pod_sets = json!([{"name": "main", "count": 1, "template": template}]);
+    let mut workload =
+        object("Workload", "w", &json!({"queueName": "main", "active": true, "podSets": pod_sets}));
+    let mut local = object("LocalQueue", "main", &json!({"clusterQueue": "nlp"}));
+    for object in [&mut workload, &mut local] {
+        object["metadata"]["namespace"] = json!("default");
+    }
+    let objects = [
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}),
+        object("ResourceFlavor", "any", &json!({})),
+        queue("nlp", &["any"]),
+        local,
+        workload,
+    ];
+    for (line, says) in
+        [("why w", "State of 14:05:12Z, computed"), ("why w --local", "State of 16:05:12+02:00, computed")]
+    {
+        let outcome = run_in(&objects, "zone", line, &[("LC_ALL", "C"), ("TZ", "XYZ-2")]);
+        assert!(outcome.code == 0 && outcome.out.contains(says), "{line}: {outcome:?}");
     }
 }
 
