@@ -48,7 +48,7 @@ impl ShownArgs {
 pub(super) struct EachShownArgs {
     #[command(flatten)]
     shown: ShownArgs,
-    /// Show each flavor-resource in turn; with --resource or --flavor, those of it.
+    /// Show each flavor-resource in turn; with --resource or --flavor, each that matches.
     #[arg(long)]
     all: bool,
 }
