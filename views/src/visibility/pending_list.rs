@@ -214,6 +214,13 @@ impl<'a> PendingList<'a> {
         self.namespace().is_none_or(|namespace| *queue.namespace == *namespace)
             && self.page.query.selector.local_queue().is_none_or(|name| *queue.name == *name)
             && self.cluster_queue().is_none_or(of_cluster_queue)
+            && self.is_within(queue)
+    }
+
+    /// Returns whether the ClusterQueue of a LocalQueue may be selected.
+    fn is_within(self, queue: &ObjectKey) -> bool {
+        let known = self.snapshot().references.local_queues.get(queue);
+        self.page.query.selector.is_within(known.map_or("", |reference| &*reference.cluster_queue))
     }
 
     fn by_wait(self, after: Option<&Waiting>) -> Places<'a> {
@@ -254,7 +261,9 @@ impl<'a> PendingList<'a> {
             (None, Some(queue)) => vec![Arc::from(queue)],
             (None, None) => self.pending().cluster_queues_from(&from).map(Arc::clone).collect(),
         };
-        let queues: Vec<Arc<str>> = queues.into_iter().skip_while(|queue| **queue < *from).collect();
+        let selector = &self.page.query.selector;
+        let queues = queues.into_iter().skip_while(|queue| **queue < *from);
+        let queues: Vec<Arc<str>> = queues.filter(|queue| selector.is_within(queue)).collect();
         Box::new(queues.into_iter().flat_map(move |queue| {
             let after = after.as_ref().filter(|_| *queue == *from);
             let positions: Box<dyn Iterator<Item = PendingPosition<'a>> + 'a> = if let Some(local) = &local {

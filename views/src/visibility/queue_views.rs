@@ -6,11 +6,12 @@ use super::access::Access;
 use super::amounts::{amount_view, limit_view};
 use super::next_heads::NextHeads;
 use super::page::{ModelError, PageQuery, RowKey};
-use super::quota::{Children, Lending, PublishedQuota, Sums};
+use super::quota::{Children, Lending, Pair, PublishedQuota, Sums, pairs};
 use super::views::{
-    ClusterQueueView, CohortView, LocalQueueView, LocalQuotaView, PastUsage, PendingView, ReasonCount,
-    ShareView, ViewMetadata,
+    ClusterQueueView, CohortView, LendingPair, LocalQueueView, LocalQuotaView, PastUsage, PendingView,
+    ReasonCount, ShareView, ViewMetadata,
 };
+use super::workload_row::node_text;
 use super::workloads::{Rowset, list_metadata};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::QueueingStrategy;
@@ -296,6 +297,46 @@ pub fn cohorts(
     let views = for_cluster(snapshot, access)?;
     let all = &snapshot.queues.cohorts;
     page_by_name(all, ("cohorts", query), |name, cohort| views.cohort(name, cohort))
+}
+
+/// Returns which ClusterQueues borrow from which nodes, by flavor, resource, lender and borrower.
+///
+/// # Errors
+/// If the lists are not complete, or the reader does not see the cluster.
+pub fn lending_pairs(snapshot: &Snapshot, access: &Access) -> Result<Vec<LendingPair>, ModelError> {
+    let views = for_cluster(snapshot, access)?;
+    let units = &views.quota.facts.units;
+    let found = pairs(views.quota, &views.children, &views.lending).into_iter();
+    let view = |pair: Pair| LendingPair {
+        flavor: pair.fr.flavor.to_string(),
+        resource: pair.fr.resource.to_string(),
+        borrower: pair.borrower.as_str().to_owned(),
+        lender: node_text(&pair.lender),
+        amount: amount_view(units, &pair.borrower, &pair.fr, pair.amount),
+    };
+    Ok(found.map(view).collect())
+}
+
+/// Returns the ClusterQueues below a cohort.
+///
+/// # Errors
+/// If the lists are not complete, or the reader may see no cohort of this name.
+pub fn cluster_queues_below(
+    snapshot: &Snapshot,
+    access: &Access,
+    cohort: &str,
+) -> Result<BTreeSet<Arc<str>>, ModelError> {
+    if !snapshot.synced {
+        return Err(ModelError::NotSynced);
+    }
+    if !access.cluster || !snapshot.queues.cohorts.contains_key(cohort) {
+        return Err(ModelError::NotFound);
+    }
+    let mut below = BTreeSet::new();
+    Children::of(&snapshot.queues).each_leaf(cohort, |queue| {
+        below.insert(Arc::clone(queue));
+    });
+    Ok(below)
 }
 
 /// Returns a LocalQueue.

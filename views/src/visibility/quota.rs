@@ -4,8 +4,10 @@
 //! flavor-resource: *borrowed(children) + lent(cohort) = lent(children) + lent(own quota) + borrowed(cohort)*.
 
 mod lending;
+mod pairs;
 
 pub(super) use lending::Lending;
+pub(super) use pairs::{Pair, pairs};
 
 use super::amounts::{amount_view, limit_view};
 use super::views::{AmountView, QuotaView, ShareView};
@@ -373,6 +375,39 @@ mod tests {
         }
 
         #[test]
+        fn pairs_add_up_to_what_is_lent_and_borrowed(members in members()) {
+            let (_, snapshot) = build(&members);
+            let (quota, children) = (PublishedQuota::of(&snapshot), Children::of(&snapshot.queues));
+            let lending = Lending::of(quota, &children);
+            let all = pairs(quota, &children, &lending);
+            prop_assert!(all.iter().all(|pair| pair.amount > 0 && pair.lender != pair.borrower));
+            let mut unserved = 0;
+            for index in 0..members.len() {
+                let node = node_of(index);
+                let sum = |is_of: &dyn Fn(&Pair) -> bool| -> i128 {
+                    all.iter().filter(|pair| is_of(pair)).map(|pair| pair.amount).sum()
+                };
+                let lent = match &node {
+                    NodeRef::ClusterQueue(_) => lending.lent(&node, &fr()),
+                    NodeRef::Cohort(_) => lending.own(&node, &fr()),
+                };
+                prop_assert_eq!(sum(&|pair| pair.lender == node), lent);
+                let has = sum(&|pair| pair.borrower == node);
+                match &node {
+                    NodeRef::ClusterQueue(_) => {
+                        let left = quota.usage(&node, &fr()).borrowed(true).to_i128() - has;
+                        prop_assert!(left >= 0, "{left}");
+                        unserved += left;
+                    }
+                    NodeRef::Cohort(_) => prop_assert_eq!(has, 0),
+                }
+            }
+            // What the root uses beyond its quota is lent by no node.
+            let beyond = quota.usage(&node_of(0), &fr()).borrowed(true).to_i128();
+            prop_assert_eq!(unserved, beyond);
+        }
+
+        #[test]
         fn borrowed_quota_is_lent(members in members()) {
             let (_, snapshot) = build(&members);
             let (quota, children) = (PublishedQuota::of(&snapshot), Children::of(&snapshot.queues));
@@ -418,6 +453,12 @@ mod tests {
         let lending = Lending::of(quota, &children);
         let lent: Vec<i128> = (1..8).map(|index| lending.lent(&node_of(index), &fr())).collect();
         assert_eq!(lent, [0, 16, 0, 0, 48, 14, 2]);
+        let all = pairs(quota, &children, &lending);
+        let all: Vec<(&str, &str, i128)> = all
+            .iter()
+            .map(|pair| (pair.borrower.as_str(), pair.lender.as_str(), pair.amount))
+            .collect();
+        assert_eq!(all, [("q3", "q5", 8), ("q4", "q5", 40), ("q4", "q6", 14), ("q4", "q7", 2)]);
         let sums = Sums::of(quota);
         let of_cohorts: Vec<(i128, i128)> = (0..3).map(|index| sums.get(&node_of(index), &fr())).collect();
         assert_eq!(of_cohorts, [(320, 264), (192, 208), (128, 56)]);

@@ -7,6 +7,8 @@ use crate::api::reason::PendingReason;
 use crate::api::{names, selector};
 use crate::cache::records::WorkloadRecord;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The fields, for messages.
 const FIELDS: &str =
@@ -80,6 +82,8 @@ pub struct WorkloadSelector {
     requirements: Vec<Requirement>,
     /// Required labels.
     labels: Option<LabelSelector>,
+    /// The ClusterQueues of the selected workloads; `None` for all.
+    cluster_queues: Option<BTreeSet<Arc<str>>>,
 }
 
 /// The fields of a Workload that requirements read.
@@ -108,7 +112,7 @@ impl WorkloadSelector {
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let requirements = parts.map(requirement).collect::<Result<_, _>>()?;
-        Ok(Self { requirements, labels: None })
+        Ok(Self { requirements, labels: None, cluster_queues: None })
     }
 
     /// Adds a label selector, in the syntax of `kubectl`.
@@ -119,6 +123,17 @@ impl WorkloadSelector {
         let parsed = selector::parse(text).map_err(|error| format!("labelSelector: {error}"))?;
         let labels = Some(parsed).filter(|labels| *labels != LabelSelector::default());
         Ok(Self { labels, ..self })
+    }
+
+    /// Selects only workloads of these ClusterQueues, such as the ones below a cohort.
+    #[must_use]
+    pub fn within(self, cluster_queues: BTreeSet<Arc<str>>) -> Self {
+        Self { cluster_queues: Some(cluster_queues), ..self }
+    }
+
+    /// Returns whether workloads of a ClusterQueue may be selected, as far as `within` says.
+    pub(super) fn is_within(&self, cluster_queue: &str) -> bool {
+        self.cluster_queues.as_ref().is_none_or(|known| known.contains(cluster_queue))
     }
 
     /// Returns whether the labels of a Workload match.
@@ -134,7 +149,9 @@ impl WorkloadSelector {
     pub(super) fn matches(&self, fields: &SelectedFields<'_>) -> bool {
         let is_status = |requirement: &Requirement| matches!(requirement.field, Field::Status(_));
         let unfinished = self.requirements.iter().any(is_status) || fields.state != WorkloadState::Finished;
-        unfinished && self.requirements.iter().all(|requirement| requirement.matches(fields))
+        unfinished
+            && self.is_within(fields.cluster_queue)
+            && self.requirements.iter().all(|requirement| requirement.matches(fields))
     }
 
     /// Returns the fields of requirements that are not negated.
@@ -178,6 +195,7 @@ impl WorkloadSelector {
     /// Returns whether it selects by queue and status only.
     pub(super) fn is_by_queue(&self) -> bool {
         self.labels.is_none()
+            && self.cluster_queues.is_none()
             && self.requirements.iter().all(|requirement| {
                 !requirement.negated
                     && matches!(
@@ -309,6 +327,19 @@ mod tests {
             [("", false), ("clusterQueue=cq", false), ("status=all", true), ("status=finished", true)]
         {
             assert_eq!(WorkloadSelector::parse(text).unwrap().matches(&finished), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn workloads_of_some_cluster_queues_are_selected() {
+        let within = |names: &[&str]| {
+            let names = names.iter().map(|name| Arc::from(*name)).collect();
+            WorkloadSelector::default().within(names)
+        };
+        for (names, expected) in [(&["cq", "other"][..], true), (&["other"], false), (&[], false)] {
+            let selector = within(names);
+            assert_eq!(selector.matches(&FIELDS_OF_ONE), expected, "{names:?}");
+            assert!(!selector.is_by_queue(), "the number of remaining rows is not counted");
         }
     }
 

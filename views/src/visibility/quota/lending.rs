@@ -10,7 +10,12 @@ use std::sync::Arc;
 
 /// Amount of unused quota that each node lends.
 #[derive(Clone, Debug, Default)]
-pub(in crate::visibility) struct Lending(BTreeMap<(NodeRef, FlavorResource), i128>);
+pub(in crate::visibility) struct Lending {
+    /// What a node lends with its subtree.
+    lent: BTreeMap<(NodeRef, FlavorResource), i128>,
+    /// What a cohort lends of the quota that it has beside its children.
+    own: BTreeMap<(NodeRef, FlavorResource), i128>,
+}
 
 impl Lending {
     /// Computes the lent amounts of all nodes, from the roots down. The amount *borrowed(children) + lent(cohort) −
@@ -48,15 +53,25 @@ impl Lending {
         let lent = (borrowed + self.lent(node, fr) - own.borrowed(true).to_i128()).max(0);
         let mut lenders: Vec<i128> = usages.iter().map(NodeUsage::unused_lendable).collect();
         lenders.push(own.limits.nominal.to_i128());
-        for (child, amount) in children.iter().zip(divided(lent, &lenders)) {
+        let mut parts = divided(lent, &lenders);
+        let of_own_quota = parts.pop().unwrap_or(0);
+        if of_own_quota > 0 {
+            self.own.insert((node.clone(), fr.clone()), of_own_quota);
+        }
+        for (child, amount) in children.iter().zip(parts) {
             if amount > 0 {
-                self.0.insert((child.clone(), fr.clone()), amount);
+                self.lent.insert((child.clone(), fr.clone()), amount);
             }
         }
     }
 
     pub(in crate::visibility) fn lent(&self, node: &NodeRef, fr: &FlavorResource) -> i128 {
-        self.0.get(&(node.clone(), fr.clone())).copied().unwrap_or(0)
+        self.lent.get(&(node.clone(), fr.clone())).copied().unwrap_or(0)
+    }
+
+    /// Returns what a cohort lends of the quota that it has beside its children.
+    pub(super) fn own(&self, cohort: &NodeRef, fr: &FlavorResource) -> i128 {
+        self.own.get(&(cohort.clone(), fr.clone())).copied().unwrap_or(0)
     }
 }
 

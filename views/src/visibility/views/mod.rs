@@ -30,8 +30,8 @@ pub use history::{
 pub use manager::{DecisionView, HistoryView, LeaderView, ManagerView, WatchView, WriteView};
 pub use past_usage::PastUsage;
 pub use queues::{
-    ClusterQueueView, CohortView, LocalQueueView, LocalQuotaView, PendingView, QuotaView, ReasonCount,
-    ShareView,
+    ClusterQueueView, CohortView, LendingPair, LocalQueueView, LocalQuotaView, PendingView, QuotaView,
+    ReasonCount, ShareView,
 };
 pub use usage_record::{RecordedRun, RecordedSums, UsageRecordReport, UsageRecordView, WaitCount};
 pub use verdict::{

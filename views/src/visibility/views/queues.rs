@@ -86,6 +86,22 @@ pub struct QuotaView {
     pub available: AmountView,
 }
 
+/// Quota that a ClusterQueue borrows from another node: one assignment of lent to borrowed quota that adds up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LendingPair {
+    /// The ResourceFlavor.
+    pub flavor: String,
+    /// The resource.
+    pub resource: String,
+    /// The ClusterQueue that borrows.
+    pub borrower: String,
+    /// `ClusterQueue/NAME`, or `Cohort/NAME` for quota that a cohort has beside its children.
+    pub lender: String,
+    /// The amount, in the unit of the borrower's quota.
+    pub amount: AmountView,
+}
+
 /// Dominant resource share of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
