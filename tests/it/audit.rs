@@ -313,12 +313,12 @@ fn faults_of_flavors_are_found() {
             queue(core, "pooled", &json!({"resourceGroups": quota("pool", "5")}));
             queue(core, "rest", &json!({"resourceGroups": quota("f", "2")}));
         },
-        &["quota-exceeds-capacity ResourceFlavor/pool: quotas 5 cpu, schedulable 2 (1 node not schedulable)"],
+        &["quota-exceeds-capacity ResourceFlavor/pool: 5 cpu of quota, 2 on schedulable nodes (1 node not schedulable)"],
     );
     assert_found(
         "less quota than nodes",
         |core| node(core, "n1", &json!({}), &[]),
-        &["quota-below-capacity ResourceFlavor/f: quotas 2 cpu, schedulable 4"],
+        &["quota-below-capacity ResourceFlavor/f: 2 cpu of quota, 4 on schedulable nodes"],
     );
     assert_found(
         "another flavor has the rest of the same nodes",

@@ -88,7 +88,7 @@ fn pods_that_no_node_or_no_quota_takes_are_found() {
             workload(core, ("a", "to-wide"), &json!({"cpu": "9"}), &[]);
         },
         &[
-            "quota-exceeds-capacity ResourceFlavor/f: quotas 64 cpu, schedulable 2",
+            "quota-exceeds-capacity ResourceFlavor/f: 64 cpu of quota, 2 on schedulable nodes",
             "request-exceeds-node ClusterQueue/wide: 1 workload: 9 cpu, nodes have 2",
         ],
     );

@@ -1,14 +1,16 @@
 //! The page of findings: settings that cannot work or do not do what was meant, each with its correction.
 //!
-//! Invariant: it has at most 200 findings; the counts include all findings that the viewer may see.
+//! Invariants: it has at most 200 findings, equal ones of several objects as one; the counts include all findings that the viewer
+//! may see.
 
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
 use super::page::{AddressedPage, Page, given};
+use super::rows::Crumb;
 use super::text::{self, Moment};
 use crate::visibility::access::Access;
-use crate::visibility::findings::Form;
+use crate::visibility::findings::{FindingGroup, Form, grouped};
 use crate::visibility::views::{Check, Finding, FindingCounts, Severity, Source};
 use askama::Template;
 use jiff::Timestamp;
@@ -92,6 +94,8 @@ struct AuditTemplate<'a> {
     check: &'a str,
     all: String,
     findings: Vec<FindingRow>,
+    /// Number of findings that are shown, equal ones counted one by one.
+    shown: String,
     /// Number of findings that were asked for, if not all are shown; else empty.
     total: String,
     csv: String,
@@ -104,16 +108,17 @@ struct Chip {
     current: bool,
 }
 
-/// A finding, as pages show it.
+/// A finding, or equal findings, as pages show them.
 pub(super) struct FindingRow {
     pub(super) tag: Tag,
-    /// As a sentence without a full stop.
-    pub(super) message: String,
+    /// With the names of its objects, without a full stop.
+    pub(super) sentence: String,
     pub(super) code: &'static str,
     pub(super) check_href: String,
-    pub(super) object: String,
-    /// Page about the object; empty for none.
-    pub(super) object_href: String,
+    /// Kind of the objects.
+    pub(super) kind: String,
+    /// The objects, with the pages about them.
+    pub(super) objects: Vec<Crumb>,
     pub(super) consequence: String,
     /// Command that corrects it; empty for none.
     pub(super) command: String,
@@ -165,7 +170,11 @@ fn render(request: &Request, data: &AuditPage) -> askama::Result<String> {
         chips: chips(data, links),
         check: &query.check,
         all: href(links, &AuditQuery { check: String::new(), ..query.clone() }),
-        findings: shown.iter().map(|finding| FindingRow::of(finding, request, &query.namespace)).collect(),
+        findings: grouped(shown)
+            .iter()
+            .map(|group| FindingRow::of(group, request, &query.namespace))
+            .collect(),
+        shown: text::count(u64::try_from(shown.len()).unwrap_or(u64::MAX)),
         total: if is_cut { text::count(data.total) } else { String::new() },
         csv: with_form(&href(links, query), "csv"),
     }
@@ -228,32 +237,38 @@ fn chips(data: &AuditPage, links: &Links) -> Vec<Chip> {
 }
 
 impl FindingRow {
-    /// Returns the row of a finding, with links to what the viewer may see.
-    pub(super) fn of(finding: &Finding, request: &Request, namespace: &str) -> Self {
+    /// Returns the row of equal findings, with links to what the viewer may see.
+    pub(super) fn of(group: &FindingGroup<'_>, request: &Request, namespace: &str) -> Self {
+        let finding = group.first;
         let (shape, word) = match finding.severity {
             Severity::Error => (Shape::NeedsChange, "Error"),
             Severity::Warning => (Shape::Warning, "Warning"),
             Severity::Note => (Shape::Note, "Note"),
         };
-        let object = &finding.object;
-        let of_namespace =
-            if object.namespace.is_empty() { String::new() } else { format!("{}/", object.namespace) };
         let check = AuditQuery {
             check: finding.check.as_str().to_owned(),
             namespace: namespace.to_owned(),
             ..AuditQuery::default()
         };
-        let (command, advice) = finding.command_and_advice();
+        let object = |finding: &Finding| {
+            let object = &finding.object;
+            let name = match object.namespace.as_str() {
+                "" => object.name.clone(),
+                namespace => format!("{namespace}/{}", object.name),
+            };
+            Crumb::new(&name, object_href(finding, request))
+        };
+        let (command, advice) = group.command_and_advice();
         Self {
             tag: Tag::new(shape, word),
-            message: text::capitalized(&finding.message),
+            sentence: group.sentence(),
             code: finding.check.as_str(),
             check_href: href(&request.links, &check),
-            object: format!("{} {of_namespace}{}", object.kind, object.name),
-            object_href: object_href(finding, request),
+            kind: finding.object.kind.clone(),
+            objects: group.findings().map(object).collect(),
             consequence: finding.consequence.clone(),
-            command: command.to_owned(),
-            advice: text::sentence(advice),
+            command,
+            advice: text::sentence(&advice),
         }
     }
 }
@@ -294,12 +309,5 @@ mod tests {
             Some("severity: \"bad\" is not error, warning or note")
         );
         assert_eq!(query("", "x").unknown().as_deref(), Some("check: there is no check \"x\""));
-    }
-
-    #[test]
-    fn messages_begin_as_sentences() {
-        assert_eq!(text::capitalized("it has no resource groups"), "It has no resource groups");
-        assert_eq!(text::capitalized("27 workloads"), "27 workloads");
-        assert_eq!(text::capitalized(""), "");
     }
 }

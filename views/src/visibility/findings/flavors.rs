@@ -105,7 +105,7 @@ impl Audit<'_> {
             let (quota, schedulable) = (amount(quota), amount(schedulable));
             let said = Said {
                 message: format!(
-                    "quotas {} {}, schedulable {}{cordoned}",
+                    "{} {} of quota, {} on schedulable nodes{cordoned}",
                     quota.value,
                     word(&fr.resource),
                     schedulable.value

@@ -6,12 +6,15 @@
 
 mod asymmetric;
 mod flavors;
+mod groups;
 mod idle;
 mod jobs;
 mod queues;
 mod starved;
 mod stuck;
 mod workloads;
+
+pub use groups::{FindingGroup, grouped};
 
 use super::access::Access;
 use super::flavors::QuotaSums;
