@@ -3,7 +3,7 @@
 //! Invariants: a value is built for one viewer, and holds only what that viewer may see; each number of a page is in its value.
 
 use crate::visibility::views::{
-    ClusterQueueView, CohortView, Finding, FindingCounts, LineReport, ListMetadata, LocalQueueView,
+    ClusterQueueView, CohortView, Finding, FindingCounts, LendingPair, LineReport, ListMetadata, LocalQueueView,
     ManagerView, QuotaView, ReasonCount, Source, WorkloadView,
 };
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub struct OverviewQuery {
     /// The cohort whose subtree is meant; empty for the whole tree.
     pub cohort: String,
-    /// The flavor-resource `FLAVOR:RESOURCE` of the tree; empty for the one with the highest usage.
+    /// The flavor-resource `FLAVOR:RESOURCE` of the tree; empty for the one of which most is borrowed, or most is pending.
     pub fr: String,
 }
 
@@ -76,6 +76,12 @@ pub struct OverviewNumbers {
     /// When the longest pending workload of each reason became pending; only for the whole tree.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub oldest: BTreeMap<String, Timestamp>,
+    /// Number of ClusterQueues with a quota of each flavor-resource `FLAVOR:RESOURCE`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cluster_queues_by_flavor_resource: BTreeMap<String, u64>,
+    /// Which ClusterQueues borrow from which nodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lending: Vec<LendingPair>,
 }
 
 /// The page of a ClusterQueue.
@@ -130,6 +136,8 @@ pub struct PendingQuery {
     /// Name of the LocalQueue, which needs a namespace; empty for all.
     #[serde(rename = "lq")]
     pub local_queue: String,
+    /// Name of the cohort above the ClusterQueue; empty for all. It needs the view of the cluster.
+    pub cohort: String,
     /// A pending reason, `waiting` or `stuck`; empty for all.
     pub reason: String,
     /// The least that a workload needs: `RESOURCE=AMOUNT`; empty for all.
@@ -167,6 +175,12 @@ pub struct PendingPage {
     pub cluster_queues: Vec<String>,
     /// Names of namespaces to choose from.
     pub namespaces: Vec<String>,
+    /// Names of LocalQueues of the namespace to choose from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local_queues: Vec<String>,
+    /// Names of cohorts to choose from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cohorts: Vec<String>,
     /// Number of ClusterQueues with such workloads, if the viewer sees all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_count: Option<u64>,

@@ -3,7 +3,7 @@
 use super::links::Links;
 use super::text;
 use crate::visibility::selector::needs_change;
-use crate::visibility::views::{BlockerKindView, BlockerView, Need, WorkloadState};
+use crate::visibility::views::{BlockerKindView, Need, WorkloadState, WorkloadView};
 
 /// A shape before a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,24 +71,46 @@ pub(super) fn need(needs: &[Need]) -> String {
     )
 }
 
-/// Returns what blocks a workload, in a few words.
-pub(super) fn blocked_by(blocker: Option<&BlockerView>, message: &str) -> String {
-    let Some(blocker) = blocker else { return message.to_owned() };
-    let node = node_words(&blocker.node);
+/// Returns what blocks a workload, in a few words, for a row that has its request. The resource is named only if it is not the
+/// one of the request.
+pub(super) fn blocked_by(view: &WorkloadView) -> String {
+    let Some(blocker) = &view.first_blocker else { return short(&view.message) };
+    let node = short_node(&blocker.node);
+    let is_shown = view.needs.first().is_some_and(|need| need.resource == blocker.resource);
+    let resource = if is_shown { String::new() } else { format!(" {}", blocker.resource) };
     match (blocker.kind, &blocker.missing, &blocker.requested, &blocker.limit) {
         (BlockerKindView::NeverFits, _, Some(requested), Some(limit)) if !node.is_empty() => {
-            format!(
-                "requests {} {}, {node} can have at most {}",
-                text::amount(requested),
-                blocker.resource,
-                text::amount(limit)
-            )
+            let most = format!("{node} can have at most {}{resource}", text::amount(limit));
+            if is_shown { most } else { format!("{most}, it requests {}", text::amount(requested)) }
         }
         (BlockerKindView::InUse | BlockerKindView::Next, Some(missing), ..) if !node.is_empty() => {
-            format!("{} {} missing at {node}", text::amount(missing), blocker.resource)
+            format!("{}{resource} missing at {node}", text::amount(missing))
         }
-        _ if !blocker.text.is_empty() => blocker.text.clone(),
-        _ => message.to_owned(),
+        _ if !blocker.text.is_empty() => short(&blocker.text),
+        _ => short(&view.message),
+    }
+}
+
+/// Longest text of a blocker in a row, in characters; the page of the workload has all of it.
+const MAX_BLOCKER: usize = 120;
+
+/// Returns the first statement of a message: without the pod set that it is about, and cut if it is long.
+fn short(message: &str) -> String {
+    let about = message.split_once("couldn't assign flavors to pod set ");
+    let rest = about.and_then(|(_, rest)| rest.split_once(": ")).map_or(message, |(_, rest)| rest);
+    let Some(start) = rest.char_indices().nth(MAX_BLOCKER).and_then(|(end, _)| rest.get(..end)) else {
+        return rest.to_owned();
+    };
+    let whole = start.rsplit_once(char::is_whitespace).map_or(start, |(words, _)| words);
+    format!("{} …", whole.trim_end_matches(','))
+}
+
+/// Writes a node of the quota tree in a row: `ClusterQueue/nlp` as `nlp`, `Cohort/ai` as `cohort ai`.
+pub(super) fn short_node(node: &str) -> String {
+    match node.split_once('/') {
+        Some(("ClusterQueue", name)) => name.to_owned(),
+        Some(("Cohort", name)) => format!("cohort {name}"),
+        _ => node.to_owned(),
     }
 }
 
@@ -125,7 +147,7 @@ pub(super) const fn result(kind: BlockerKindView) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::visibility::views::AmountView;
+    use crate::visibility::views::{AmountView, BlockerView};
 
     #[test]
     fn blockers_have_short_words() {
@@ -138,12 +160,37 @@ mod tests {
             missing: amount(16),
             ..BlockerView::default()
         };
-        assert_eq!(blocked_by(Some(&blocker), "m"), "16 gpu missing at ClusterQueue nlp");
+        let row = |resource: &str, blocker: &BlockerView| {
+            let need = Need { resource: resource.to_owned(), ..Need::default() };
+            blocked_by(&WorkloadView {
+                needs: vec![need],
+                first_blocker: Some(blocker.clone()),
+                ..WorkloadView::default()
+            })
+        };
+        assert_eq!(row("gpu", &blocker), "16 missing at nlp");
+        assert_eq!(row("cpu", &blocker), "16 gpu missing at nlp");
+        let above = BlockerView { node: "Cohort/ai".to_owned(), ..blocker.clone() };
+        assert_eq!(row("gpu", &above), "16 missing at cohort ai");
         let never = BlockerView { kind: BlockerKindView::NeverFits, ..blocker.clone() };
-        assert_eq!(blocked_by(Some(&never), "m"), "requests 32 gpu, ClusterQueue nlp can have at most 16");
-        let gate = BlockerView { kind: BlockerKindView::PodGate, text: "gate a".to_owned(), ..blocker };
-        assert_eq!(blocked_by(Some(&gate), "m"), "gate a");
-        assert_eq!(blocked_by(None, "m"), "m");
+        assert_eq!(row("gpu", &never), "nlp can have at most 16");
+        assert_eq!(row("cpu", &never), "nlp can have at most 16 gpu, it requests 32");
+        let gate =
+            BlockerView { kind: BlockerKindView::PodGate, text: "gate a".to_owned(), ..BlockerView::default() };
+        assert_eq!(row("gpu", &gate), "gate a");
         assert!(needs_change("ExceedsMaxQuota") && !needs_change("WaitingForQuota") && !needs_change(""));
+    }
+
+    #[test]
+    fn long_messages_are_cut_between_words() {
+        let said = |message: &str| {
+            blocked_by(&WorkloadView { message: message.to_owned(), ..WorkloadView::default() })
+        };
+        assert_eq!(said("not evaluated yet"), "not evaluated yet");
+        assert_eq!(said("couldn't assign flavors to pod set main: no host is free"), "no host is free");
+        let cut = said(&"flavor a doesn't match node affinity, ".repeat(9));
+        assert!(cut.ends_with("node affinity …"), "{cut}");
+        assert!(cut.chars().count() <= MAX_BLOCKER + 2, "{cut}");
+        assert_eq!(said(&"x".repeat(200)), format!("{} …", "x".repeat(MAX_BLOCKER)));
     }
 }

@@ -18,8 +18,7 @@ struct PendingTemplate<'a> {
     query: &'a PendingQuery,
     lede: String,
     action: String,
-    cluster_queues: Vec<Choice>,
-    namespaces: Vec<Choice>,
+    filters: Filters,
     orders: Vec<Choice>,
     sorted: Sorted,
     states: Vec<StateLink>,
@@ -30,6 +29,33 @@ struct PendingTemplate<'a> {
     paging: Paging,
     empty: String,
     all: String,
+}
+
+/// Options of the filters by name; without options a filter is not shown.
+struct Filters {
+    cluster_queues: Vec<Choice>,
+    cohorts: Vec<Choice>,
+    namespaces: Vec<Choice>,
+    local_queues: Vec<Choice>,
+}
+
+impl Filters {
+    fn of(request: &Request, data: &PendingPage) -> Self {
+        let query = &data.query;
+        let in_cluster = request.scope == Scope::Cluster;
+        let shown = |names: &[String], chosen: &str| {
+            if names.is_empty() && chosen.is_empty() { Vec::new() } else { choices(names, chosen) }
+        };
+        Self {
+            cluster_queues: shown(&data.cluster_queues, &query.cluster_queue),
+            cohorts: shown(&data.cohorts, &query.cohort),
+            namespaces: choices(
+                if in_cluster { &data.namespaces } else { &request.namespaces },
+                &query.namespace,
+            ),
+            local_queues: shown(&data.local_queues, &query.local_queue),
+        }
+    }
 }
 
 /// Links to the first and the next page, and the numbers of rows left and searched.
@@ -94,6 +120,11 @@ impl AddressedPage for PendingQuery {
             Some(namespace) => format!("workloads of namespace {namespace}"),
         }
     }
+
+    fn object(&self) -> String {
+        // Only a cohort that does not exist makes the page absent.
+        given(&self.cohort).map_or_else(|| self.subject(), |cohort| format!("Cohort {cohort}"))
+    }
 }
 
 impl Page for PendingPage {
@@ -126,14 +157,12 @@ fn render(request: &Request, data: &PendingPage) -> askama::Result<String> {
     // `PageAddress::parse` has refused invalid values.
     let order = ListOrder::parse(&query.sort).unwrap_or_default();
     let source_time = data.source.time.unwrap_or(request.now);
-    let namespaces = if request.scope == Scope::Cluster { &data.namespaces } else { &request.namespaces };
     PendingTemplate {
         frame: Frame::of(request, "Pending workloads", Section::Pending, (&data.source, data.partial)),
         query,
         lede: lede(data, order),
         action: links.to("/pending"),
-        cluster_queues: choices(&data.cluster_queues, &query.cluster_queue),
-        namespaces: choices(namespaces, &query.namespace),
+        filters: Filters::of(request, data),
         orders: ListOrder::ALL.map(|one| order_choice(one, order)).into(),
         sorted: Sorted::of(order),
         states: StateLink::all(links, None, (&query.cluster_queue, &query.namespace)),
@@ -152,6 +181,7 @@ fn render(request: &Request, data: &PendingPage) -> askama::Result<String> {
             links,
             &PendingQuery {
                 cluster_queue: query.cluster_queue.clone(),
+                cohort: query.cohort.clone(),
                 namespace: query.namespace.clone(),
                 sort: query.sort.clone(),
                 ..PendingQuery::default()
@@ -168,6 +198,7 @@ fn href(links: &Links, query: &PendingQuery) -> String {
         ("cq", query.cluster_queue.as_str()),
         ("ns", &query.namespace),
         ("lq", &query.local_queue),
+        ("cohort", &query.cohort),
         ("reason", &query.reason),
         ("min", &query.min),
         ("q", &query.q),
@@ -225,6 +256,7 @@ fn lede(data: &PendingPage, order: ListOrder) -> String {
         let queues = queues.map(|count| format!(" in {}", text::counted(count, "ClusterQueue")));
         parts.push(format!("{} pending{}", text::count(total), queues.unwrap_or_default()));
     }
+    parts.extend(given(&query.cohort).map(|cohort| format!("cohort {cohort}")));
     parts.extend(selected(&query.cluster_queue, &query.namespace, &query.local_queue));
     parts.push(order.to_owned());
     format!("{}.", parts.join(", "))
@@ -249,10 +281,10 @@ fn chips(data: &PendingPage, links: &Links) -> Vec<Chip> {
 }
 
 fn empty_text(query: &PendingQuery) -> String {
-    let queue = if query.cluster_queue.is_empty() {
-        String::new()
-    } else {
-        format!(" of ClusterQueue {}", query.cluster_queue)
+    let queue = match (query.cluster_queue.as_str(), query.cohort.as_str()) {
+        ("", "") => String::new(),
+        ("", cohort) => format!(" below cohort {cohort}"),
+        (queue, _) => format!(" of ClusterQueue {queue}"),
     };
     let filtered = !(query.reason.is_empty() && query.min.is_empty() && query.q.is_empty());
     if filtered {

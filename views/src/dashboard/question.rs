@@ -246,6 +246,7 @@ fn pending(value: &impl Fn(&str) -> String) -> Result<PendingQuery, BadAddress> 
         cluster_queue: all_means_none(value("cq")),
         namespace: all_means_none(value("ns")),
         local_queue: value("lq"),
+        cohort: all_means_none(value("cohort")),
         reason: value("reason"),
         min: value("min"),
         q: value("q"),
@@ -291,7 +292,7 @@ mod tests {
             ("/usage", None),
             ("/usage?by=flavor&since=7d&res=nvidia.com%2Fgpu&ns=b", Some("b")),
             (
-                "/pending?cq=a&ns=b&lq=c&reason=stuck&min=gpu%3D8&q=x%20y&sort=size&limit=20&after=k",
+                "/pending?cq=a&ns=b&lq=c&cohort=d&reason=stuck&min=gpu%3D8&q=x%20y&sort=size&limit=20&after=k",
                 Some("b"),
             ),
         ] {

@@ -49,7 +49,7 @@ impl WorkloadRow {
             } else {
                 Tag::of_state(view.state)
             },
-            blocked_by: marks::blocked_by(view.first_blocker.as_ref(), &view.message),
+            blocked_by: marks::blocked_by(view),
         }
     }
 

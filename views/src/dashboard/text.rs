@@ -53,6 +53,15 @@ pub(super) fn fullest<T>(
     })
 }
 
+/// Writes names as in a sentence: `a, b and c`.
+pub(super) fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
 /// Writes a count.
 pub(super) fn count(number: u64) -> String {
     grouped(&number.to_string())
@@ -174,6 +183,14 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(sentence(phrase), expected);
+        }
+    }
+
+    #[test]
+    fn names_are_listed_as_in_a_sentence() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        for (count, expected) in [(0, ""), (1, "a"), (2, "a and b"), (3, "a, b and c")] {
+            assert_eq!(listed(&names[..count]), expected);
         }
     }
 
