@@ -49,7 +49,7 @@ fn number(amount: &AmountView) -> f64 {
 }
 
 impl Bar {
-    /// Returns the bar of a quota. `node` is the name in the label, as in `ClusterQueue nlp`.
+    /// Returns the bar of a quota. `node` is the name in the label, as in `ClusterQueue nlp`; it is empty in a row with the name.
     pub(super) fn of(quota: &QuotaView, node: &str) -> Self {
         let (nominal, used, borrowed) =
             (number(&quota.nominal), number(&quota.used), number(&quota.borrowed));
@@ -110,7 +110,8 @@ fn percent(value: f64) -> String {
 }
 
 fn label(quota: &QuotaView, node: &str, above_limit: bool) -> String {
-    let mut label = format!("{node}: nominal {}, used {}", quota.nominal.value, quota.used.value);
+    let start = if node.is_empty() { String::new() } else { format!("{node}: ") };
+    let mut label = format!("{start}nominal {}, used {}", quota.nominal.value, quota.used.value);
     let mut add = |name: &str, amount: &AmountView| {
         let _ = write!(label, ", {name} {}", amount.value);
     };

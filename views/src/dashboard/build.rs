@@ -3,20 +3,21 @@
 //! Invariants: everything is read through `visibility`, with the viewer's access; the cost of a page is its rows and one pass
 //! over the queues, never over the workloads; a search reads a bounded number of rows and returns the address of the next page.
 
+mod overview;
 mod pending;
 mod search;
 mod similar;
 mod workload_list;
 
+pub use overview::overview;
 pub use pending::pending_page;
 pub use similar::similar;
 pub use workload_list::workload_list_page;
 
 use super::audit::{AuditPage, AuditQuery, MAX_FINDINGS};
-use super::data::{ClusterQueuePage, NamespacePage, Overview, OverviewNumbers, OverviewQuery, PathNode};
+use super::data::{ClusterQueuePage, NamespacePage, PathNode};
 use super::flavors::{FlavorPage, FlavorQuery};
 use super::heat::HeatMap;
-use super::page::given;
 use super::preemptions::VictimNow;
 use super::question::DEFAULT_ROWS;
 use crate::api::ObjectKey;
@@ -27,9 +28,7 @@ use crate::visibility::findings::count;
 use crate::visibility::flavors::flavors;
 use crate::visibility::page::{ModelError, PageQuery};
 use crate::visibility::pending_list::{ListOrder, pending_workloads};
-use crate::visibility::queue_views::{
-    cluster_queue, cluster_queues, cohort, cohorts, local_queues, without_queue,
-};
+use crate::visibility::queue_views::{cluster_queue, cohort, local_queues, without_queue};
 use crate::visibility::selector::{WorkloadSelector, keeps_out};
 use crate::visibility::views::{
     AmountView, ClusterQueueView, CohortView, Finding, LocalQueueView, PreemptionReport, QuotaView,
@@ -41,8 +40,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Rows of next and largest workloads on the page of a queue.
 const FEW_ROWS: usize = 5;
-/// Findings on the start page.
-const FEW_FINDINGS: usize = 3;
 /// Rows on the page of a namespace.
 const NAMESPACE_ROWS: usize = 20;
 /// Most names to choose from.
@@ -104,69 +101,6 @@ fn number(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// Returns the value of the start page, or of the page of a cohort.
-///
-/// # Errors
-/// The lists are not complete, the viewer does not see the cluster, or there is no such cohort.
-pub fn overview(
-    snapshot: &Snapshot,
-    access: &Access,
-    (query, source): (&OverviewQuery, Source),
-    found: &[Finding],
-) -> Result<Overview, ModelError> {
-    let root = given(&query.cohort);
-    let mut cohorts = all(|page| cohorts(snapshot, access, page))?;
-    let mut queues = all(|page| cluster_queues(snapshot, access, page))?;
-    if let Some(root) = root {
-        cohort(snapshot, access, root)?;
-        let below = subtree(&cohorts, root);
-        cohorts.retain(|cohort| below.contains(&cohort.metadata.name));
-        queues.retain(|queue| below.contains(&queue.cohort));
-    }
-    let is_meant = |finding: &&Finding| {
-        let object = &finding.object;
-        root.is_none()
-            || (object.kind == "Cohort" && cohorts.iter().any(|known| known.metadata.name == object.name))
-            || (object.kind == "ClusterQueue"
-                && queues.iter().any(|known| known.metadata.name == object.name))
-    };
-    let found: Vec<Finding> = found.iter().filter(is_meant).cloned().collect();
-    let lost = if root.is_none() { without_queue(snapshot, access, None) } else { Vec::new() };
-    let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons).chain(&lost));
-    let waiting = |queue: &&ClusterQueueView| {
-        let view = snapshot.queues.cluster_queues.get(queue.metadata.name.as_str());
-        view.is_some_and(|view| view.waiting_head.is_some())
-    };
-    let is_meant = |queue: &str, _: &ObjectKey| queues.iter().any(|known| known.metadata.name == queue);
-    let needs_change = sum_needing_change((snapshot, access), &reasons, is_meant);
-    Ok(Overview {
-        cohort: query.cohort.clone(),
-        fr: query.fr.clone(),
-        pending: queues.iter().map(|queue| queue.pending.total).chain(lost.iter().map(|row| row.count)).sum(),
-        needs_change,
-        reasons,
-        admitted: queues.iter().map(|queue| queue.admitted).sum(),
-        numbers: OverviewNumbers {
-            cluster_queue_count: number(queues.len()),
-            cohort_count: number(cohorts.len()),
-            waiting_heads: number(queues.iter().filter(waiting).count()),
-            oldest: if root.is_none() { oldest(snapshot) } else { BTreeMap::new() },
-        },
-        cohorts,
-        cluster_queues: queues,
-        finding_counts: Some(count(&found)),
-        findings: found.into_iter().take(FEW_FINDINGS).collect(),
-        source,
-        ..Overview::default()
-    })
-}
-
-/// Returns when the longest pending workload of each reason became pending.
-fn oldest(snapshot: &Snapshot) -> BTreeMap<String, Timestamp> {
-    let reasons = snapshot.workloads.pending_by_reason();
-    reasons.map(|summary| (summary.reason.as_str().to_owned(), summary.oldest)).collect()
-}
-
 /// Returns the value of the page of findings. `found` are all findings for readers like the viewer.
 ///
 /// # Errors
@@ -220,18 +154,6 @@ pub fn flavor_page(
     // Only a flavor that was asked for by its name has domains.
     let map = items.first_mut().and_then(|flavor| HeatMap::of(&std::mem::take(&mut flavor.domains)));
     Ok(FlavorPage { query: query.clone(), items, map, cluster_queues, source, partial: report.is_cut })
-}
-
-/// Returns a cohort and all cohorts below it. Terminates also if parents form a cycle.
-fn subtree(cohorts: &[CohortView], root: &str) -> BTreeSet<String> {
-    let (mut below, mut open) = (BTreeSet::new(), vec![root.to_owned()]);
-    while let Some(name) = open.pop() {
-        if let Some(cohort) = cohorts.iter().find(|cohort| cohort.metadata.name == name) {
-            open.extend(cohort.cohorts.iter().filter(|child| !below.contains(*child)).cloned());
-        }
-        below.insert(name);
-    }
-    below
 }
 
 /// Returns the value of the page of a ClusterQueue.

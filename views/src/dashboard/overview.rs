@@ -1,7 +1,14 @@
-//! The start page: key facts, the tree of cohorts with quota bars for one flavor-resource, reasons, findings.
+//! The start page: key facts, all flavor-resources in a strip, the tree of cohorts with quota bars for one of them, reasons, findings.
 //!
 //! Invariant: the tree has at most 500 rows; of a larger one the deeper rows are left out, and the page says so.
 
+mod flavor_resources;
+mod nodes;
+mod strip;
+
+use self::flavor_resources::{Key, Sums, flavor_resources, lenders, most_in_demand, queues_with};
+use self::nodes::{Node, nodes};
+use self::strip::{Strip, strip};
 use super::audit::FindingRow;
 use super::bar::Bar;
 use super::chart::{self, Chart};
@@ -11,18 +18,17 @@ use super::links::Links;
 use super::marks::{Shape, Tag};
 use super::page::{AddressedPage, Page, given};
 use super::text::{self, Moment};
+use crate::visibility::findings::grouped;
 use crate::visibility::selector::{is_pending_reason, needs_change};
-use crate::visibility::views::{
-    ClusterQueueView, CohortView, FindingCounts, LineReport, QuotaView, ReasonCount, ShareView,
-};
+use crate::visibility::views::{FindingCounts, LineReport, QuotaView, ReasonCount};
 use askama::Template;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Most rows of the tree.
 const MAX_ROWS: usize = 500;
 /// Depth of the rows that are kept in a larger tree.
 const KEPT_DEPTH: usize = 2;
-/// Most findings.
+/// Most findings; equal ones of several objects are one.
 const MAX_FINDINGS: usize = 3;
 /// Reason of evictions by preemption.
 const PREEMPTED: &str = "Preempted";
@@ -37,8 +43,11 @@ struct OverviewTemplate<'a> {
     facts: Facts,
     rates: Rates,
     flavors: Flavors,
+    strip: Strip,
     rows: Vec<TreeRow>,
     is_cut: bool,
+    /// The pairs of lender and borrower; empty if nothing is borrowed.
+    lenders: String,
     reasons: Vec<ReasonRow>,
     findings: Vec<FindingRow>,
     audit: String,
@@ -50,6 +59,8 @@ struct Facts {
     needs_change: String,
     admitted: String,
     in_use: String,
+    /// Since when the longest pending workload waits.
+    oldest: Moment,
     /// Addresses of the lists of pending workloads and of workloads with quota.
     lists: (String, String),
     /// Number of errors, its noun, and the numbers of warnings and notes in words; absent without an audit.
@@ -150,17 +161,18 @@ impl Page for Overview {
     }
 }
 
-/// Renders the start page, with the tree of the flavor-resource that is asked for, or of the one with the highest usage.
+/// Renders the start page, with the tree of the flavor-resource that is asked for, or of the one in most demand.
 fn render(request: &Request, data: &Overview) -> askama::Result<String> {
     let known = flavor_resources(data);
     let chosen = data.fr.split_once(':').map(|(f, r)| (f.to_owned(), r.to_owned()));
-    let chosen = chosen.filter(|key| known.contains_key(key)).or_else(|| most_used(&known, data));
-    let (rows, is_cut) = tree(data, chosen.as_ref(), &request.links);
+    let chosen = chosen.filter(|key| known.contains_key(key)).or_else(|| most_in_demand(&known));
+    let all = nodes(data);
+    let (rows, is_cut) = tree(&all, chosen.as_ref(), &request.links);
     let rate = |rate: Option<f64>| rate.map(chart::number).unwrap_or_default();
     let decisions = data.manager.as_ref().and_then(|manager| manager.decisions.as_ref());
     let heading = if data.cohort.is_empty() { "Overview".to_owned() } else { data.cohort.clone() };
-    let path = if data.cohort.is_empty() { "/".to_owned() } else { request.links.cohort(&data.cohort) };
-    let action = if data.cohort.is_empty() { request.links.to(&path) } else { path };
+    let path = if data.cohort.is_empty() { "/".to_owned() } else { Links::default().cohort(&data.cohort) };
+    let action = request.links.to(&path);
     let rates = Rates {
         admissions: rate(decisions.and_then(|decisions| decisions.admissions_per_minute)),
         evictions: rate(decisions.and_then(|decisions| decisions.evictions_per_minute)),
@@ -182,14 +194,20 @@ fn render(request: &Request, data: &Overview) -> askama::Result<String> {
             findings: data.finding_counts.as_ref().map(finding_words),
             admitted: text::count(data.admitted),
             in_use: in_use(data, chosen.as_ref()),
-            lists: (request.links.to("/pending"), request.links.to("/admitted")),
+            oldest: Moment::ago(data.numbers.oldest.values().min().copied(), request.now),
+            lists: (
+                request.links.with_query("/pending", &[("cohort", &data.cohort)]),
+                request.links.to("/admitted"),
+            ),
             count: fact_count,
             has_findings,
         },
         rates,
-        flavors: flavors(action, &known, chosen.as_ref()),
+        flavors: flavors(action, &known, (data, chosen.as_ref())),
+        strip: strip(&all, (&known, chosen.as_ref()), (&path, &request.links)),
         rows,
         is_cut,
+        lenders: chosen.as_ref().map(|key| lenders(data, key)).unwrap_or_default(),
         reasons: reasons(data, request),
         findings: findings(data, request),
         audit: request.links.to("/audit"),
@@ -207,46 +225,16 @@ fn finding_words(counts: &FindingCounts) -> (String, String, String) {
 }
 
 fn findings(data: &Overview, request: &Request) -> Vec<FindingRow> {
-    data.findings.iter().take(MAX_FINDINGS).map(|finding| FindingRow::of(finding, request, "")).collect()
-}
-
-type FlavorResourceKey = (String, String);
-
-/// Returns the flavor-resources of all ClusterQueues with their sums of usage and nominal quota, and the number of
-/// ClusterQueues that have them.
-fn flavor_resources(data: &Overview) -> BTreeMap<FlavorResourceKey, (f64, f64, usize)> {
-    let mut known: BTreeMap<FlavorResourceKey, (f64, f64, usize)> = BTreeMap::new();
-    for quota in data.cluster_queues.iter().flat_map(|queue| &queue.quota) {
-        let sums = known.entry((quota.flavor.clone(), quota.resource.clone())).or_default();
-        sums.0 += text::value(&quota.used).unwrap_or(0.0);
-        sums.1 += text::value(&quota.nominal).unwrap_or(0.0);
-        sums.2 += 1;
-    }
-    known
-}
-
-/// Returns the flavor-resource with the highest usage; of equal ones the one that is borrowed most, then the first by name.
-fn most_used(
-    known: &BTreeMap<FlavorResourceKey, (f64, f64, usize)>,
-    data: &Overview,
-) -> Option<FlavorResourceKey> {
-    let borrowed = |key: &FlavorResourceKey| -> f64 {
-        let quotas = data.cluster_queues.iter().flat_map(|queue| &queue.quota);
-        let same = quotas.filter(|quota| (&quota.flavor, &quota.resource) == (&key.0, &key.1));
-        same.filter_map(|quota| text::value(&quota.borrowed)).sum()
-    };
-    let use_and_borrowed = |(key, (used, nominal, _)): &(&FlavorResourceKey, &(f64, f64, usize))| {
-        (if *nominal > 0.0 { used / nominal } else { 0.0 }, borrowed(key))
-    };
-    text::fullest(known, use_and_borrowed).map(|(key, _)| key.clone())
+    let groups = grouped(&data.findings).into_iter().take(MAX_FINDINGS);
+    groups.map(|group| FindingRow::of(&group, request, "")).collect()
 }
 
 fn flavors(
     action: String,
-    known: &BTreeMap<FlavorResourceKey, (f64, f64, usize)>,
-    chosen: Option<&FlavorResourceKey>,
+    known: &BTreeMap<Key, Sums>,
+    (data, chosen): (&Overview, Option<&Key>),
 ) -> Flavors {
-    let option = |key: &FlavorResourceKey| FlavorOption {
+    let option = |key: &Key| FlavorOption {
         value: format!("{}:{}", key.0, key.1),
         words: format!("{} in {}", key.1, key.0),
         selected: Some(key) == chosen,
@@ -255,7 +243,7 @@ fn flavors(
         action,
         options: known.keys().map(option).collect(),
         chosen: chosen.map(|(flavor, resource)| format!("{resource} in flavor {flavor}")).unwrap_or_default(),
-        note: String::new(),
+        note: chosen.map(|key| queues_with(data, key)).unwrap_or_default(),
     }
 }
 
@@ -273,7 +261,7 @@ fn lede(data: &Overview) -> String {
         ),
     };
     let heads = match data.numbers.waiting_heads {
-        0 => "No head waits although it fits.".to_owned(),
+        0 => "Nothing that fits is waiting.".to_owned(),
         1 => "1 head fits and is not admitted yet.".to_owned(),
         heads => format!("{} heads fit and are not admitted yet.", text::count(heads)),
     };
@@ -281,7 +269,7 @@ fn lede(data: &Overview) -> String {
 }
 
 /// Returns the usage of the chosen flavor-resource, if one tree has all of its quota.
-fn in_use(data: &Overview, chosen: Option<&FlavorResourceKey>) -> String {
+fn in_use(data: &Overview, chosen: Option<&Key>) -> String {
     let Some((flavor, resource)) = chosen else { return String::new() };
     let is_chosen = |quota: &&QuotaView| quota.flavor == *flavor && quota.resource == *resource;
     let cohorts = data.cohorts.iter().filter(|cohort| cohort.parent.is_empty());
@@ -292,40 +280,13 @@ fn in_use(data: &Overview, chosen: Option<&FlavorResourceKey>) -> String {
     format!("{} of {} {resource} in {flavor} in use", text::amount(&only.used), text::amount(&only.nominal))
 }
 
-fn tree(data: &Overview, chosen: Option<&FlavorResourceKey>, links: &Links) -> (Vec<TreeRow>, bool) {
+/// Returns the rows of the nodes that have the flavor-resource, and whether deeper ones are left out.
+fn tree(nodes: &[(usize, Node<'_>)], chosen: Option<&Key>, links: &Links) -> (Vec<TreeRow>, bool) {
     let Some((flavor, resource)) = chosen else { return (Vec::new(), false) };
-    let mut tree = Tree {
-        cohorts: data.cohorts.iter().map(|cohort| (cohort.metadata.name.as_str(), cohort)).collect(),
-        queues: BTreeMap::new(),
-        key: (flavor, resource),
-        links,
-        seen: BTreeSet::new(),
-        rows: Vec::new(),
+    let row = |(depth, node): &(usize, Node<'_>)| {
+        Some(tree_row(*depth, *node, (node.quota(flavor, resource)?, links)))
     };
-    for queue in &data.cluster_queues {
-        tree.queues.entry(queue.cohort.as_str()).or_default().push(queue);
-    }
-    let is_root = |cohort: &&CohortView| {
-        if data.cohort.is_empty() {
-            !tree.cohorts.contains_key(cohort.parent.as_str())
-        } else {
-            cohort.metadata.name == data.cohort
-        }
-    };
-    let roots: Vec<&CohortView> = data.cohorts.iter().filter(is_root).collect();
-    for root in roots {
-        tree.add_cohort(root, 0);
-    }
-    if data.cohort.is_empty() {
-        // ClusterQueues without a cohort, or below a cohort that is not shown.
-        let shown = |name: &str| !name.is_empty() && tree.seen.contains(name);
-        let alone: Vec<&ClusterQueueView> =
-            data.cluster_queues.iter().filter(|queue| !shown(&queue.cohort)).collect();
-        for queue in alone {
-            tree.add_queue(queue, 0);
-        }
-    }
-    let mut rows = tree.rows;
+    let mut rows: Vec<TreeRow> = nodes.iter().filter_map(row).collect();
     let is_cut = rows.len() > MAX_ROWS;
     if is_cut {
         rows.retain(|row| row.depth <= KEPT_DEPTH);
@@ -334,85 +295,26 @@ fn tree(data: &Overview, chosen: Option<&FlavorResourceKey>, links: &Links) -> (
     (rows, is_cut)
 }
 
-/// The rows of a tree while they are collected.
-struct Tree<'a> {
-    cohorts: BTreeMap<&'a str, &'a CohortView>,
-    queues: BTreeMap<&'a str, Vec<&'a ClusterQueueView>>,
-    key: (&'a str, &'a str),
-    links: &'a Links,
-    /// Cohorts that have been added; without it a cycle of parents would not end.
-    seen: BTreeSet<&'a str>,
-    rows: Vec<TreeRow>,
-}
-
-impl<'a> Tree<'a> {
-    fn quota(&self, quotas: &'a [QuotaView]) -> Option<&'a QuotaView> {
-        quotas.iter().find(|quota| (quota.flavor.as_str(), quota.resource.as_str()) == self.key)
-    }
-
-    fn add_cohort(&mut self, cohort: &'a CohortView, depth: usize) {
-        let name = cohort.metadata.name.as_str();
-        if !self.seen.insert(name) {
-            return;
-        }
-        if let Some(quota) = self.quota(&cohort.quota) {
-            let row = Self::row(quota, &format!("Cohort {name}"), cohort.share.as_ref());
-            let pending_href = self.links.cohort(name);
-            self.rows.push(TreeRow {
-                depth,
-                is_cohort: true,
-                name: name.to_owned(),
-                href: self.links.cohort(name),
-                pending: text::count(cohort.pending),
-                pending_href,
-                ..row
-            });
-        }
-        for child in &cohort.cohorts {
-            if let Some(child) = self.cohorts.get(child.as_str()).copied() {
-                self.add_cohort(child, depth + 1);
-            }
-        }
-        for queue in self.queues.get(name).cloned().unwrap_or_default() {
-            self.add_queue(queue, depth + 1);
-        }
-    }
-
-    fn add_queue(&mut self, queue: &'a ClusterQueueView, depth: usize) {
-        let Some(quota) = self.quota(&queue.quota) else { return };
-        let name = &queue.metadata.name;
-        let row = Self::row(quota, &format!("ClusterQueue {name}"), queue.share.as_ref());
-        self.rows.push(TreeRow {
-            depth,
-            name: name.clone(),
-            href: self.links.cluster_queue(name),
-            pending: text::count(queue.pending.total),
-            pending_href: self.links.with_query("/pending", &[("cq", name)]),
-            ..row
-        });
-    }
-
-    fn row(quota: &QuotaView, node: &str, share: Option<&ShareView>) -> TreeRow {
-        let in_cohort = quota.lent.is_some();
-        let lent = quota.lent.as_ref();
-        TreeRow {
-            depth: 0,
-            is_cohort: false,
-            name: String::new(),
-            href: String::new(),
-            bar: Bar::of(quota, node),
-            used: text::amount(&quota.used),
-            nominal: text::amount(&quota.nominal),
-            borrowed: if in_cohort { text::amount(&quota.borrowed) } else { text::NONE.to_owned() },
-            borrowed_is_zero: !in_cohort || text::is_zero(&quota.borrowed),
-            limit: quota.borrowing_limit.as_ref().map(text::amount).unwrap_or_default(),
-            lent: lent.map_or_else(|| text::NONE.to_owned(), text::amount),
-            lent_is_zero: lent.is_none_or(text::is_zero),
-            pending: String::new(),
-            pending_href: String::new(),
-            share: share
-                .map_or_else(|| text::NONE.to_owned(), |share| text::grouped(&share.value.to_string())),
-        }
+fn tree_row(depth: usize, node: Node<'_>, (quota, links): (&QuotaView, &Links)) -> TreeRow {
+    let (in_cohort, lent) = (quota.lent.is_some(), quota.lent.as_ref());
+    TreeRow {
+        depth,
+        is_cohort: node.is_cohort(),
+        name: node.name().to_owned(),
+        href: node.href(links),
+        bar: Bar::of(quota, ""),
+        used: text::amount(&quota.used),
+        nominal: text::amount(&quota.nominal),
+        borrowed: if in_cohort { text::amount(&quota.borrowed) } else { text::NONE.to_owned() },
+        borrowed_is_zero: !in_cohort || text::is_zero(&quota.borrowed),
+        limit: quota.borrowing_limit.as_ref().map(text::amount).unwrap_or_default(),
+        lent: lent.map_or_else(|| text::NONE.to_owned(), text::amount),
+        lent_is_zero: lent.is_none_or(text::is_zero),
+        pending: text::count(node.pending()),
+        pending_href: node.pending_href(links),
+        share: node
+            .share()
+            .map_or_else(|| text::NONE.to_owned(), |share| text::grouped(&share.value.to_string())),
     }
 }
 
