@@ -1,4 +1,7 @@
-//! The page of a namespace: its LocalQueues with their quota, and its pending workloads, without other tenants.
+//! The page of a namespace: its LocalQueues with state and quota, and its pending workloads, without other tenants.
+//!
+//! Invariants: a LocalQueue is one row, however many flavor-resources it has, so that no count is read twice; only an active
+//! queue has an available amount.
 
 use super::bar::Bar;
 use super::data::NamespacePage;
@@ -11,7 +14,7 @@ use super::text;
 use crate::visibility::views::{LocalQueueView, LocalQuotaView};
 use askama::Template;
 
-/// Most LocalQueues of a page; each takes some 1.1 kB.
+/// Most LocalQueues of a page; each takes some 0.5 kB, and as much for each flavor-resource.
 const MAX_QUEUES: usize = 100;
 
 /// Address of the page of a namespace.
@@ -38,18 +41,25 @@ struct NamespaceTemplate<'a> {
 }
 
 struct QueueRow {
+    /// Whether its workloads may be admitted, and why not.
+    state: Tag,
     name: String,
     href: String,
     cluster_queue: String,
-    /// Whether its workloads may be admitted, and why not.
-    state: Tag,
-    /// `nvidia.com/gpu in h100-80g`; empty for a queue without quota.
-    quota: String,
-    bar: Option<Bar>,
-    used: String,
-    available: String,
+    quota: Vec<QuotaLine>,
     pending: String,
     admitted: String,
+}
+
+/// A flavor-resource of a LocalQueue.
+struct QuotaLine {
+    /// `nvidia.com/gpu in h100-80g`.
+    name: String,
+    /// Sums of the ClusterQueue; absent if the viewer may not see them.
+    bar: Option<Bar>,
+    used: String,
+    /// Empty if the queue is not active.
+    available: String,
 }
 
 impl AddressedPage for NamespaceQuery {
@@ -87,7 +97,7 @@ fn render(request: &Request, data: &NamespacePage) -> askama::Result<String> {
         pending_href: links.with_query("/pending", &[("ns", name)]),
         admitted: text::count(data.admitted),
         admitted_href: links.with_query("/admitted", &[("ns", name)]),
-        queues: shown(&data.local_queues).into_iter().flat_map(|queue| queue_rows(queue, links)).collect(),
+        queues: shown(&data.local_queues).into_iter().map(|queue| queue_row(queue, links)).collect(),
         is_cut: data.local_queues.len() > MAX_QUEUES,
         workloads: WorkloadRow::all(&data.workloads, links, request.now),
     }
@@ -95,11 +105,17 @@ fn render(request: &Request, data: &NamespacePage) -> askama::Result<String> {
 }
 
 fn state(queue: &LocalQueueView) -> Tag {
-    match (queue.active, queue.reason.as_str()) {
-        (true, _) => Tag::new(Shape::Good, "active"),
-        (false, "") => Tag::new(Shape::NeedsChange, "not active"),
-        (false, reason) => Tag::new(Shape::NeedsChange, &format!("not active: {reason}")),
+    if queue.active {
+        return Tag::new(Shape::Good, "active");
     }
+    let word = match queue.reason.as_str() {
+        "" => "not active".to_owned(),
+        "Stopped" => "stopped".to_owned(),
+        "ClusterQueueDoesNotExist" => "its ClusterQueue does not exist".to_owned(),
+        "ClusterQueueStopped" => "its ClusterQueue is stopped".to_owned(),
+        reason => format!("not active: {reason}"),
+    };
+    Tag::new(Shape::NeedsChange, &word)
 }
 
 /// Returns the queues by name; of too many, the ones with the most workloads.
@@ -111,30 +127,55 @@ fn shown(all: &[LocalQueueView]) -> Vec<&LocalQueueView> {
     shown
 }
 
-/// Returns a row for each flavor-resource of a queue; only the first one has the name.
-fn queue_rows(queue: &LocalQueueView, links: &Links) -> Vec<QueueRow> {
-    let row = |quota: Option<&LocalQuotaView>| {
-        let shared = quota.and_then(|quota| quota.shared.as_ref());
-        let name = &queue.metadata.name;
-        QueueRow {
-            name: name.clone(),
-            href: links.with_query("/pending", &[("ns", &queue.metadata.namespace), ("lq", name)]),
-            cluster_queue: queue.cluster_queue.clone(),
-            state: state(queue),
-            quota: quota.map(|quota| format!("{} in {}", quota.resource, quota.flavor)).unwrap_or_default(),
-            bar: shared.map(|shared| Bar::of(shared, &format!("ClusterQueue {}", queue.cluster_queue))),
-            used: quota.map(|quota| text::amount(&quota.used)).unwrap_or_default(),
-            available: quota
-                .map(
-                    |quota| if queue.active { text::amount(&quota.available) } else { text::NONE.to_owned() },
-                )
-                .unwrap_or_default(),
-            pending: text::count(queue.pending.total),
-            admitted: text::count(queue.admitted),
+fn queue_row(queue: &LocalQueueView, links: &Links) -> QueueRow {
+    let line = |quota: &LocalQuotaView| {
+        let name = format!("{} in {}", quota.resource, quota.flavor);
+        QuotaLine {
+            bar: quota.shared.as_ref().map(|shared| Bar::of(shared, &name)),
+            used: text::amount(&quota.used),
+            available: if queue.active { text::amount(&quota.available) } else { String::new() },
+            name,
         }
     };
-    if queue.quota.is_empty() {
-        return vec![row(None)];
+    let name = &queue.metadata.name;
+    QueueRow {
+        state: state(queue),
+        name: name.clone(),
+        href: links.with_query("/pending", &[("ns", &queue.metadata.namespace), ("lq", name)]),
+        cluster_queue: queue.cluster_queue.clone(),
+        quota: queue.quota.iter().map(line).collect(),
+        pending: text::count(queue.pending.total),
+        admitted: text::count(queue.admitted),
     }
-    queue.quota.iter().map(|quota| row(Some(quota))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_one_row_with_its_state() {
+        let quota = |flavor: &str| LocalQuotaView { flavor: flavor.to_owned(), ..LocalQuotaView::default() };
+        for (active, reason, word, available) in [
+            (true, "", "active", "0"),
+            (false, "", "not active", ""),
+            (false, "Stopped", "stopped", ""),
+            (false, "ClusterQueueDoesNotExist", "its ClusterQueue does not exist", ""),
+            (false, "ClusterQueueStopped", "its ClusterQueue is stopped", ""),
+            (false, "ClusterQueueFlavorNotFound", "not active: ClusterQueueFlavorNotFound", ""),
+        ] {
+            let mut queue = LocalQueueView {
+                active,
+                reason: reason.to_owned(),
+                quota: vec![quota("a"), quota("b")],
+                ..LocalQueueView::default()
+            };
+            for line in &mut queue.quota {
+                line.available.value = "0".to_owned();
+            }
+            let row = queue_row(&queue, &Links::default());
+            assert_eq!((row.state.word.as_str(), row.quota.len()), (word, 2));
+            assert!(row.quota.iter().all(|line| line.available == available), "{reason}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ const OF_SEVERAL: [&str; 4] = ["kubectl edit ", "kubectl describe ", "kubectl de
 /// Stands for the name of the object; no name has this character.
 const NAME: &str = "\u{0}";
 
-/// A finding, and those that are equal except for their objects.
+/// A finding, and the findings that are equal except for their objects.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FindingGroup<'a> {
     /// The first of them.
