@@ -187,7 +187,9 @@ async fn pages_need_a_token_for_the_audience() {
             let answer = fixture.get(path, token, &[]).await;
             assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path} {token}");
             assert!(
-                answer.body.contains("kubectl create token my-account --audience=sluice-dashboard"),
+                answer
+                    .body
+                    .contains("kubectl create token ACCOUNT -n NAMESPACE --audience=sluice-dashboard"),
                 "{path}"
             );
             assert!(answer.body.contains(&format!("name=\"next\" value=\"{path}\"")), "{path}");

@@ -116,10 +116,10 @@ pub(super) struct Origin {
     pub(super) json: String,
 }
 
-/// Returns the short name of a user: `dashboard-viewer (default)` for a service account.
+/// Returns the short name of a user: `dashboard-viewer` for a service account. The whole name is the title of the element.
 fn shown_user(user: &str) -> String {
     let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
-    account.map_or_else(|| user.to_owned(), |(namespace, name)| format!("{name} ({namespace})"))
+    account.map_or(user, |(_, name)| name).to_owned()
 }
 
 impl Frame {
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn accounts_have_short_names() {
         for (user, shown) in [
-            ("system:serviceaccount:default:dashboard-viewer", "dashboard-viewer (default)"),
+            ("system:serviceaccount:default:dashboard-viewer", "dashboard-viewer"),
             ("system:serviceaccount:x", "system:serviceaccount:x"),
             ("https://login.example.com#ada", "https://login.example.com#ada"),
             ("", ""),

@@ -16,6 +16,8 @@ struct LoginTemplate<'a> {
     next: &'a str,
     refusal: &'a str,
     command: String,
+    /// Commands that make such an account, for administrators.
+    setup: String,
 }
 
 /// Renders the page for signing in. `next` is the page to show after that, `refusal` why the last attempt failed.
@@ -29,7 +31,11 @@ pub fn login(request: &Request, next: &str, refusal: &str, audience: &str) -> as
         action: request.links.to("/login"),
         next,
         refusal,
-        command: format!("kubectl create token my-account{audience}"),
+        command: format!("kubectl create token ACCOUNT -n NAMESPACE{audience}"),
+        setup: "kubectl create serviceaccount ACCOUNT -n NAMESPACE\n\
+                kubectl create rolebinding ACCOUNT-sluice -n NAMESPACE --clusterrole=sluice-namespace-viewer \
+                --serviceaccount=NAMESPACE:ACCOUNT"
+            .to_owned(),
     }
     .render()
 }

@@ -127,6 +127,7 @@ fn audit_in(
     let mut found = Vec::new();
     audit.workloads(&mut found);
     audit.local_queues(&mut found);
+    audit.stopped_queues(&mut found);
     audit.inactive_queues(&mut found);
     audit.cluster_queues(&mut found);
     audit.cohorts(&mut found);

@@ -36,6 +36,26 @@ impl Audit<'_> {
         }
     }
 
+    /// Finds LocalQueues that are stopped, by namespace: their users ask which of their queues admit nothing.
+    pub(super) fn stopped_queues(&self, found: &mut Vec<Finding>) {
+        let all = self.snapshot.references.local_queues.iter();
+        for (key, _) in all.filter(|(_, queue)| queue.stopped && self.form.is_by_namespace()) {
+            let pending =
+                self.snapshot.queues.local_queues.get(key).map_or(0, |queue| queue.pending.total());
+            let said = Said {
+                message: "it is stopped".to_owned(),
+                consequence: "none of its workloads is admitted",
+                correction: format!("sluice resume localqueue {} -n {}", key.name, key.namespace),
+                ..Said::default()
+            };
+            found.push(finding(
+                Check::LocalQueueStopped,
+                ("LocalQueue", key),
+                said.with("pending", number(pending)),
+            ));
+        }
+    }
+
     /// Finds LocalQueues whose ClusterQueue admits nothing, by namespace.
     pub(super) fn inactive_queues(&self, found: &mut Vec<Finding>) {
         let queues = &self.snapshot.queues;

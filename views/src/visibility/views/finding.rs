@@ -168,6 +168,8 @@ checks! {
         "A ClusterQueue below its nominal quota waits for more than ten minutes while a sibling borrows.",
     WorkloadKeptOut "workload-kept-out" Note
         "The state of an object keeps workloads out: a stopped queue, a gate, or their own.",
+    LocalQueueStopped "localqueue-stopped" Note
+        "A LocalQueue is stopped; only the findings of a namespace have it.",
     QuotaBelowCapacity "quota-below-capacity" Note "More than 5 % of the capacity of a flavor has no quota.",
     LendingUseless "lending-useless" Note
         "A lending limit has no effect: there is no cohort, or it is above the nominal quota.",
