@@ -6,12 +6,14 @@ use proptest::prelude::*;
 use serde_json::json;
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
+use sluice::dashboard::PendingQuery;
+use sluice::dashboard::build::pending_page;
 use sluice::reconciler::{CoreSettings, Delta};
 use sluice::visibility::access::{Access, TenantDetail};
-use sluice::visibility::page::PageQuery;
+use sluice::visibility::page::{ModelError, PageQuery};
 use sluice::visibility::pending_list::{ListOrder, pending_workloads};
 use sluice::visibility::selector::WorkloadSelector;
-use sluice::visibility::views::WorkloadView;
+use sluice::visibility::views::{Source, WorkloadView};
 use sluice::visibility::workloads::{WorkloadQuery, largest};
 
 /// LocalQueues with their namespaces; the last one names no ClusterQueue that there is, and there is none of the name `missing`.
@@ -199,6 +201,53 @@ proptest! {
         let other = if order == ListOrder::Wait { ListOrder::Position } else { ListOrder::Wait };
         prop_assert!(pending_workloads(&core.state.snapshot(), &everything, &query, other).is_err(), "a token of another order");
     }
+}
+
+/// In each order a cohort selects what its ClusterQueues have, and the counts are those of the rows. Users of a namespace do not
+/// learn whether there is such a cohort.
+#[test]
+fn a_cohort_selects_the_workloads_of_its_cluster_queues() {
+    let mut core = core();
+    let spec = json!({"namespaceSelector": {}, "cohortName": "below"});
+    core.put(Kind::ClusterQueue, json!({"metadata": {"name": "b"}, "spec": spec}));
+    core.put(Kind::Cohort, json!({"metadata": {"name": "below"}, "spec": {"parentName": "above"}}));
+    for (namespace, name, queue) in
+        [("ns", "a", "lq"), ("ns", "bb", "b"), ("other", "ccc", "b"), ("ns", "d", "missing")]
+    {
+        put(&mut core, (namespace, name, queue), 0);
+    }
+    core.advance_seconds(60);
+    let snapshot = core.state.snapshot();
+    let page = |access: &Access, cohort: &str, namespace: &str, sort: &str| {
+        let query = PendingQuery {
+            cohort: cohort.to_owned(),
+            namespace: namespace.to_owned(),
+            sort: sort.to_owned(),
+            ..PendingQuery::default()
+        };
+        pending_page(&snapshot, access, (&query, Source::default()))
+    };
+    let everything = Access::everything();
+    for order in ListOrder::ALL {
+        for (cohort, namespace, expected) in [
+            ("below", "", &["ns/bb", "other/ccc"][..]),
+            ("above", "", &["ns/bb", "other/ccc"]),
+            ("below", "ns", &["ns/bb"]),
+        ] {
+            let page = page(&everything, cohort, namespace, order.as_str()).unwrap();
+            let mut rows = names(&page.items);
+            rows.sort();
+            assert_eq!(rows, expected, "{cohort} {namespace} {}", order.as_str());
+            assert_eq!(page.total, Some(u64::try_from(expected.len()).unwrap()), "{cohort} {namespace}");
+        }
+    }
+    assert_eq!(page(&everything, "none", "", ""), Err(ModelError::NotFound));
+    let tenant = Access::to_namespace("ns", TenantDetail::Sums);
+    for cohort in ["below", "none"] {
+        assert_eq!(page(&tenant, cohort, "ns", ""), Err(ModelError::NotFound));
+    }
+    let own = page(&tenant, "", "ns", "").unwrap();
+    assert_eq!((own.local_queues, own.cohorts), (vec!["b".to_owned(), "lost".into(), "lq".into()], vec![]));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use sluice::people::views::{self, FlavorResource, Forest, Look};
 use sluice::simulate::estimate::Refusal;
 use sluice::visibility::views::{
     Answer, ClusterQueueView, CohortView, Finding, FlavorView, LocalQueueView, ManagerView, PastUsage,
+    QueueCapacityView,
     Verdict, WorkloadView,
 };
 use std::path::Path;
@@ -404,6 +405,10 @@ fn expected_capacity_audit_and_status() {
     ));
     check("capacity-job", |look| views::capacity(std::slice::from_ref(&job), look));
     check("capacity-all", |look| views::capacity(&[flavor.clone(), plain.clone()], look));
+    let own: QueueCapacityView = read(json!({"metadata": {"name": "train"}, "clusterQueue": "nlp", "active": true, "flavors": [
+        {"flavor": "h100-80g", "quota": [{"flavor": "h100-80g", "resource": "nvidia.com/gpu", "used": amount(16), "available": amount(8)}],
+         "levels": [{"level": "rack", "largestGang": 1, "limitedBy": "quota"}, {"largestGang": 1, "limitedBy": "quota"}]}]}));
+    check("capacity-queue", |look| views::queue_capacity(&own, look));
     let findings: Vec<Finding> = read(json!([
         {"metadata": {"name": "a"}, "check": "workload-never-fits", "severity": "error", "object": {"kind": "ClusterQueue", "name": "interns"},
          "message": "27 workloads request 24 to 32 gpu, at most 16", "evidence": {"workloads": 27, "limit": amount(16)},

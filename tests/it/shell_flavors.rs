@@ -30,6 +30,8 @@ async fn flavors_say_what_fits() {
     let quota = json!({"metadata": {"name": "gpus"}, "spec": {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["example.com/gpu"],
         "flavors": [{"name": "racked", "resources": [{"name": "example.com/gpu", "nominalQuota": "6"}]}]}]}});
     core.put(Kind::ClusterQueue, quota);
+    let mine = json!({"metadata": {"name": "mine", "namespace": "ns"}, "spec": {"clusterQueue": "gpus"}});
+    core.put(Kind::LocalQueue, mine);
     core.advance_seconds(60);
     views.server.published.store(Arc::new(core.state.snapshot()));
     *views.core.0.lock().unwrap() = Some(core);
@@ -102,6 +104,28 @@ async fn flavors_say_what_fits() {
         assert!(message.contains(named), "{path}: {message}");
     }
     assert_eq!(views.get_as("tenant", "/flavorviews", "*/*").await.status, 403);
+    own_queue_of_a_tenant(&views).await;
+}
+
+/// A user of a namespace learns what a LocalQueue of its own may use, and no name of a node.
+async fn own_queue_of_a_tenant(views: &Views) {
+    let path = "/namespaces/ns/localqueueviews/mine/capacity";
+    let ask = async |query: &str| views.get_as("tenant", &format!("{path}{query}"), "*/*").await;
+    let quota = ask("").await.json();
+    assert_eq!((&quota["kind"], &quota["clusterQueue"]), (&json!("QueueCapacity"), &json!("gpus")));
+    let flavor = &quota["flavors"][0];
+    assert_eq!((&flavor["flavor"], &flavor["quota"][0]["available"]["value"]), (&json!("racked"), &json!("6")));
+    assert_eq!((flavor.get("levels"), flavor["quota"][0].get("shared")), (None, None));
+    let counted = ask("?pod=example.com%2Fgpu%3D2").await;
+    assert!(!counted.body.contains("n0") && !counted.body.contains("r0"), "{}", counted.body);
+    let counted = counted.json();
+    let anywhere = counted["flavors"][0]["levels"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(anywhere, json!({"largestGang": 3, "limitedBy": "quota"}));
+    assert_eq!(ask("?pod=gpu").await.status, 400);
+    let none = views.get_as("tenant", "/namespaces/ns/localqueueviews/none/capacity", "*/*").await;
+    assert_eq!(none.status, 404, "{}", none.body);
+    let table = views.get_as("tenant", path, TABLE).await.json();
+    assert_eq!(table["rows"][0]["cells"], json!(["mine", "gpus", true, "6 example.com/gpu racked", ""]));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use sluice::reconciler::{CoreSettings, Delta};
 use sluice::scheduler::Supposition;
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::findings::audit;
+use sluice::visibility::flavors::queue_capacity;
 use sluice::visibility::page::PageQuery;
 use sluice::visibility::questions::{LeaderAnswer, VerdictQuestion, WorkloadName};
 use sluice::visibility::queue_views;
@@ -105,10 +106,13 @@ fn the_other_tenant_has_no_name() {
         shown.push(json!(
             queue_views::local_queues(&snapshot, &access, (None, &PageQuery::default())).unwrap().0
         ));
+        shown.push(json!(queue_capacity(&snapshot, &access, (&ObjectKey::new("ns", "lq"), None)).unwrap()));
         shown.push(json!(audit((&snapshot, Some(&facts)), &access, (None, core.now)).unwrap()));
         for name in ["waits", "was-preempted", "runs"] {
             shown.push(json!(ask(&mut core, &access, name)));
         }
+        let foreign = ObjectKey::new("secret-ns", "secret-lq");
+        assert!(queue_capacity(&snapshot, &access, (&foreign, None)).is_err());
         let text = json!(shown).to_string();
         assert!(text.contains("was-preempted"), "{text}");
         assert!(!text.contains(SECRET), "{text}");

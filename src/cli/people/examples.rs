@@ -89,6 +89,7 @@ const EXAMPLES: &[(&str, Example)] = &[
     row("share", "The shares of a cohort", "sluice share research"),
     row("share", "The past usage of LocalQueues", "sluice share localqueue -c nlp"),
     row("capacity", "How many pods of 8 GPUs fit", "sluice capacity h100 --pod nvidia.com/gpu=8"),
+    row("capacity", "What my own queue may use", "sluice capacity -q train --pod nvidia.com/gpu=8"),
     row("capacity", "Whether a job would fit", "sluice capacity --for job/train --fail"),
     row("usage", "Hours by namespace of the last week", "sluice usage --by namespace --since 7d"),
     row(

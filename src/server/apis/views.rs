@@ -62,21 +62,6 @@ const SELECTED_PAGE: &[QueryOption] = &[
     },
 ];
 
-const CAPACITY: &[QueryOption] = &[
-    LIMIT,
-    CONTINUE,
-    QueryOption {
-        name: "pod",
-        kind: "string",
-        description: "what one pod asks for, as RESOURCE=QUANTITY,...; default: all of the scarcest resource of the largest node",
-    },
-    QueryOption {
-        name: "clusterQueue",
-        kind: "string",
-        description: "the ClusterQueue whose quota bounds the answer too",
-    },
-];
-
 const VERDICT: SubresourceDescription = SubresourceDescription {
     name: "verdict",
     kind: "Verdict",
@@ -132,6 +117,7 @@ pub static GROUP: GroupDescription = GroupDescription {
             short_names: &["lqv"],
             namespaced: true,
             description: "LocalQueues with own usage, counts, and what they may use.",
+            subresources: &[flavors::QUEUE_CAPACITY],
             ..resource("localqueueviews", "localqueueview", "LocalQueueView")
         },
         ResourceDescription {
@@ -146,7 +132,7 @@ pub static GROUP: GroupDescription = GroupDescription {
         },
         ResourceDescription {
             short_names: &["flv"],
-            options: CAPACITY,
+            options: flavors::CAPACITY,
             description: "ResourceFlavors with nodes, quota, usage, and the most pods that fit.",
             ..resource("flavorviews", "flavorview", "FlavorView")
         },
@@ -258,6 +244,7 @@ impl Asked {
                 let namespace = Some(target.namespace.as_str()).filter(|name| !name.is_empty());
                 self.list(queue_views::local_queues(&self.snapshot, &access, (namespace, &self.page()?)))
             }
+            ("localqueueviews", "capacity") => self.queue_capacity(&access).await,
             ("localqueueviews", _) => {
                 self.one(queue_views::local_queue(&self.snapshot, &access, &self.key()))
             }

@@ -1,15 +1,17 @@
 //! ResourceFlavors: nodes, quota, usage, and the number of pods that still fit.
 //!
-//! Invariants: only readers of the cluster see flavors; the number of pods of a level is the core's count on the nodes, reduced
-//! to what the quota of a ClusterQueue allows; a flavor without a topology is marked as approximate.
+//! Invariants: only readers of the cluster see flavors with their nodes, other readers what a LocalQueue of theirs may use; the
+//! number of pods of a level is the core's count on the nodes, reduced to what the quota of a ClusterQueue allows; a flavor without a
+//! topology is marked as approximate.
 
 use super::access::Access;
 use super::amounts::{amount_view, plain_amount_view};
 use super::page::ModelError;
+use super::queue_views::local_queue;
 use super::quota::PublishedQuota;
 use super::views::{
-    AmountView, DomainView, FlavorResourceView, FlavorView, JobFitView, LevelView, Need, NodeCount,
-    PodSetShape, ViewMetadata,
+    AmountView, DomainView, FlavorResourceView, FlavorView, JobFitView, LevelView, LocalQuotaView, Need,
+    NodeCount, PodSetShape, QueueCapacityView, QueueFlavorView, QueueLevelView, ViewMetadata,
 };
 use crate::api::{ObjectKey, similar};
 use crate::quota::{FlavorResource, NodeRef};
@@ -107,6 +109,44 @@ pub fn flavors(
     let queue = cluster_queue.map(|name| NodeRef::ClusterQueue(Arc::from(name)));
     let view = |capacity| FlavorOf { snapshot, sums: &sums, queue: queue.as_ref(), capacity }.view();
     Ok(report.flavors.iter().map(view).collect())
+}
+
+/// Returns what the workloads of a LocalQueue may use now. The report, of all flavors, counts the pods that were asked for; without
+/// it only quota is shown.
+///
+/// # Errors
+/// If the lists are not complete, or the reader may see no LocalQueue with this key.
+pub fn queue_capacity(
+    snapshot: &Snapshot,
+    access: &Access,
+    (key, report): (&ObjectKey, Option<&CapacityReport>),
+) -> Result<QueueCapacityView, ModelError> {
+    let queue = local_queue(snapshot, access, key)?;
+    let mut flavors: Vec<QueueFlavorView> = Vec::new();
+    for quota in queue.quota {
+        let quota = LocalQuotaView { shared: None, ..quota };
+        if let Some(known) = flavors.iter_mut().find(|known| known.flavor == quota.flavor) {
+            known.quota.push(quota);
+        } else {
+            let flavor = quota.flavor.clone();
+            flavors.push(QueueFlavorView { flavor, quota: vec![quota], ..QueueFlavorView::default() });
+        }
+    }
+    let (sums, node) = (QuotaSums::of(snapshot), NodeRef::ClusterQueue(Arc::from(&*queue.cluster_queue)));
+    let level = |level: LevelView| QueueLevelView {
+        level: level.level,
+        largest_gang: if queue.active { level.largest_gang } else { 0 },
+        limited_by: if queue.active { level.limited_by } else { queue.reason.clone() },
+    };
+    for flavor in &mut flavors {
+        let mut known = report.into_iter().flat_map(|report| &report.flavors);
+        let Some(capacity) = known.find(|known| *known.name == *flavor.flavor) else { continue };
+        let view = FlavorOf { snapshot, sums: &sums, queue: Some(&node), capacity }.view();
+        flavor.approximate = view.approximate;
+        flavor.levels = view.levels.into_iter().map(level).collect();
+    }
+    let (metadata, cluster_queue) = (queue.metadata, queue.cluster_queue);
+    Ok(QueueCapacityView { metadata, cluster_queue, active: queue.active, reason: queue.reason, flavors })
 }
 
 /// Quota and usage of all flavor-resources of the cluster.

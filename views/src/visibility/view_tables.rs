@@ -6,7 +6,7 @@ use super::age::age;
 use super::table::{Column, TableRow};
 use super::views::{
     AmountView, BlockerView, ClusterQueueView, CohortView, Finding, FlavorResourceView, FlavorView,
-    LocalQueueView, ManagerView, Need, QuotaView, Verdict, WorkloadView,
+    LocalQueueView, ManagerView, Need, QueueCapacityView, QuotaView, Verdict, WorkloadView,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -240,6 +240,37 @@ impl TableRow for FlavorView {
             json!(self.levels.last().map(|level| level.largest_gang.to_string()).unwrap_or_default()),
             json!(pod.collect::<Vec<_>>().join(",")),
             json!(self.topology),
+        ]
+    }
+
+    fn metadata(&self) -> Value {
+        json!(self.metadata)
+    }
+}
+
+impl TableRow for QueueCapacityView {
+    const COLUMNS: &'static [Column] = &[
+        NAME,
+        text("Cluster Queue", "Its ClusterQueue."),
+        Column { kind: "boolean", ..text("Active", "Whether its workloads may be admitted.") },
+        text("Available", "What the ClusterQueue may use now, by flavor and resource."),
+        text("Largest Gang", "Most pods that fit anywhere, by flavor, each as the question says."),
+    ];
+
+    fn cells(&self, _: Timestamp) -> Vec<Value> {
+        let quotas = self.flavors.iter().flat_map(|flavor| &flavor.quota);
+        let available = quotas
+            .map(|quota| format!("{} {} {}", quota.available.value, quota.resource, quota.flavor))
+            .collect::<Vec<_>>();
+        let gangs = self.flavors.iter().filter_map(|flavor| {
+            Some(format!("{} {}", flavor.levels.last()?.largest_gang, flavor.flavor))
+        });
+        vec![
+            json!(self.metadata.name),
+            json!(self.cluster_queue),
+            json!(self.active),
+            json!(available.join(", ")),
+            json!(gangs.collect::<Vec<_>>().join(", ")),
         ]
     }
 

@@ -16,7 +16,9 @@ use crate::kube::client::CallError;
 use crate::people::rows_left::RowsLeft;
 use crate::people::views;
 use crate::resources::Quantity;
-use crate::visibility::views::{ClusterQueueView, FlavorView, WorkloadState, WorkloadView};
+use crate::visibility::views::{
+    ClusterQueueView, FlavorView, QueueCapacityView, WorkloadState, WorkloadView,
+};
 
 /// Exit status if the answer is no and a flag makes that an error.
 const EXIT_NO: u8 = 4;
@@ -35,6 +37,9 @@ pub(crate) struct CapacityArgs {
     /// ClusterQueue whose quota bounds the answer too.
     #[arg(short = 'c', long, value_name = "NAME")]
     clusterqueue: Option<String>,
+    /// LocalQueue of the namespace: what its workloads may use, for users of the namespace.
+    #[arg(short = 'q', long, value_name = "NAME", conflicts_with_all = ["flavor", "for_job", "clusterqueue", "level"])]
+    localqueue: Option<String>,
     /// Only this level of the topology.
     #[arg(long, value_name = "LABEL")]
     level: Option<String>,
@@ -59,6 +64,9 @@ pub(crate) async fn run(args: &CapacityArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let session = args.table.connect(&args.connection).await?;
+    if let Some(queue) = &args.localqueue {
+        return args.of_local_queue(&session, queue).await;
+    }
     if args.flavor.is_none() && !args.asks_about_pods() {
         let found = rows(&session, "flavorviews", &ViewQuery::default(), "flavorviews").await?.into_list();
         note_partial(&found);
@@ -107,6 +115,27 @@ impl CapacityArgs {
             || self.clusterqueue.is_some()
             || self.level.is_some()
             || self.fail
+    }
+
+    /// Prints what the workloads of a LocalQueue may use.
+    async fn of_local_queue(&self, session: &Session, queue: &str) -> anyhow::Result<ExitCode> {
+        let pod = self.pod.as_ref().map(|pod| format!("?pod={}", encoded(pod))).unwrap_or_default();
+        let namespace = encoded(&session.namespace);
+        let path = format!("namespaces/{namespace}/localqueueviews/{}/capacity{pod}", encoded(queue));
+        let answer = match ask(session, &path, "localqueueviews/capacity").await {
+            Err(error) if is_not_found(&error) => {
+                let collection = PeopleKind::LocalQueue.collection(Some(&session.namespace));
+                let namespace = Some(session.namespace.as_str());
+                return Err(not_found(&session.caller, "localqueue", queue, &collection, namespace).await);
+            }
+            answer => answer?,
+        };
+        note_partial(&answer);
+        let view: QueueCapacityView = read(&answer)?;
+        self.table.print(&answer, |_: Value, look| Ok(views::queue_capacity(&view, look)))?;
+        let largest = view.flavors.iter().flat_map(|flavor| &flavor.levels).map(|level| level.largest_gang);
+        let fits = self.pod.is_none() || largest.max().unwrap_or_default() > 0;
+        Ok(if self.fail && !fits { ExitCode::from(EXIT_NO) } else { session.ended(ExitCode::SUCCESS) })
     }
 
     /// Returns the Workload whose pods are counted.

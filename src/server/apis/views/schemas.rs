@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::visibility::views::{
     ClusterQueueView, CohortView, Finding, FlavorView, LocalQueueView, ManagerView, PreemptionReport,
-    PreemptionView, Source, UsageRecordReport, UsageRecordView, UsageReport, UsageView, Verdict,
+    PreemptionView, QueueCapacityView, Source, UsageRecordReport, UsageRecordView, UsageReport, UsageView, Verdict,
     WorkloadView,
 };
 
@@ -153,6 +153,7 @@ pub(super) fn schemas(_: &str) -> Vec<(&'static str, Value)> {
         ("Verdict", answer::<Verdict>()),
         ("LocalQueueView", object::<LocalQueueView>()),
         ("LocalQueueViewList", list("LocalQueueView")),
+        ("QueueCapacity", answer::<QueueCapacityView>()),
         ("ClusterQueueView", object::<ClusterQueueView>()),
         ("ClusterQueueViewList", list("ClusterQueueView")),
         ("CohortView", object::<CohortView>()),

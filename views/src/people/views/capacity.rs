@@ -1,10 +1,10 @@
-//! Text of `capacity`: the pods that fit by flavor and topology level.
+//! Text of `capacity`: the pods that fit by flavor and topology level, and what a LocalQueue may use.
 
 use super::Look;
 use super::amount::amount;
 use super::workloads::or_dash;
 use crate::people::text_table::{Side, TextTable, printable};
-use crate::visibility::views::{FlavorView, JobFitView, Need};
+use crate::visibility::views::{FlavorView, JobFitView, Need, QueueCapacityView};
 use std::fmt::Write as _;
 
 /// Note about what the counts of pods take into account.
@@ -27,6 +27,57 @@ fn checked(flavors: &[FlavorView]) -> String {
 pub fn capacity(flavors: &[FlavorView], look: Look) -> String {
     let is_one = flavors.len() == 1;
     of(flavors, look) + &if is_one { checked(flavors) } else { String::new() }
+}
+
+/// Returns what the workloads of a LocalQueue may use: its quota by flavor, and the pods that fit if some were asked for.
+pub fn queue_capacity(queue: &QueueCapacityView, look: Look) -> String {
+    let headings = [
+        ("FLAVOR", Side::Left),
+        ("RESOURCE", Side::Left),
+        ("YOURS", Side::Right),
+        ("AVAILABLE", Side::Right),
+    ];
+    let mut quotas = TextTable::new(headings);
+    let headings = [
+        ("FLAVOR", Side::Left),
+        ("WITHIN ONE", Side::Left),
+        ("LARGEST GANG", Side::Right),
+        ("LIMITED BY", Side::Left),
+    ];
+    let mut levels = TextTable::new(headings);
+    let mut counts = false;
+    for flavor in &queue.flavors {
+        for quota in &flavor.quota {
+            // The workloads of a queue that is not active may use nothing.
+            let available = if queue.active { amount(Some(&quota.available)) } else { "-".to_owned() };
+            let cells = [flavor.flavor.clone(), quota.resource.clone(), amount(Some(&quota.used)), available];
+            quotas.push(cells);
+        }
+        for level in &flavor.levels {
+            counts = true;
+            let name = if level.level.is_empty() { "anywhere" } else { &level.level };
+            levels.push([
+                flavor.flavor.clone(),
+                name.to_owned(),
+                gang(level.largest_gang),
+                or_dash(&level.limited_by),
+            ]);
+        }
+    }
+    let mut text = look.show(&quotas);
+    if counts {
+        let _ = write!(text, "\n{}{CHECKED}\n", look.show(&levels));
+    }
+    if !queue.active {
+        let name = printable(&queue.metadata.name);
+        let _ = writeln!(text, "LocalQueue {name} is not active: {}.", or_dash(&queue.reason));
+    }
+    text
+}
+
+/// `1 pod`, `2 pods`.
+fn gang(pods: u64) -> String {
+    if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") }
 }
 
 fn of(flavors: &[FlavorView], look: Look) -> String {
@@ -117,8 +168,7 @@ fn levels(flavor: &FlavorView, look: Look) -> String {
     ]);
     for level in &flavor.levels {
         let more = if level.more > 0 { format!(" (and {} more)", level.more) } else { String::new() };
-        let pods =
-            if level.largest_gang == 1 { "1 pod".to_owned() } else { format!("{} pods", level.largest_gang) };
+        let pods = gang(level.largest_gang);
         let name = if level.level.is_empty() { "anywhere" } else { &level.level };
         table.push([
             name.to_owned(),

@@ -23,7 +23,7 @@ mod workloads;
 
 pub use amount::ResourceNames;
 pub use audit::{audit, finding};
-pub use capacity::{capacity, capacity_of_each};
+pub use capacity::{capacity, capacity_of_each, queue_capacity};
 pub use cluster_queues::{cluster_queue_tables, cluster_queues, default_flavor_resource, flavor_resources};
 pub use cohort_tree::{Forest, cohort_tree, cohort_trees, cycles};
 pub use comparison::comparison;

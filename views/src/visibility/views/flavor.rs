@@ -1,6 +1,7 @@
 //! Flavors: nodes, quota, usage, and pods that still fit.
 
 use super::answer::{AmountView, ViewMetadata, is_false};
+use super::queues::LocalQuotaView;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -141,6 +142,56 @@ pub struct LevelView {
     /// Most pods that fit within one domain now.
     pub largest_gang: u64,
     /// The resource that limits it, or `quota`, `taints` or `nodes` if there are none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub limited_by: String,
+}
+
+/// What the workloads of a LocalQueue may use now: bounded by the quota of its ClusterQueue and by free nodes, without names of
+/// nodes and sums of other tenants.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueCapacityView {
+    /// Metadata of the LocalQueue.
+    pub metadata: ViewMetadata,
+    /// The ClusterQueue that it names.
+    pub cluster_queue: String,
+    /// Whether its workloads may be admitted; if not, no pod fits.
+    pub active: bool,
+    /// Why not, as in a `LocalQueueView`; empty if they may.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The flavors of the ClusterQueue, in the order of its spec.
+    #[serde(default)]
+    pub flavors: Vec<QueueFlavorView>,
+}
+
+/// What the workloads of a LocalQueue may use of a flavor now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueFlavorView {
+    /// The ResourceFlavor.
+    pub flavor: String,
+    /// Own usage and available quota, by resource.
+    #[serde(default)]
+    pub quota: Vec<LocalQuotaView>,
+    /// The pods that fit within one domain of each level of the flavor's topology, and anywhere; only of a pod that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<QueueLevelView>,
+    /// Whether `levels` is counted by node, without a topology.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub approximate: bool,
+}
+
+/// How many pods of a LocalQueue fit within one domain of a topology level.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueLevelView {
+    /// Name of the level's label; empty for anywhere.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub level: String,
+    /// Most pods that fit within one domain now.
+    pub largest_gang: u64,
+    /// What limits it: a resource, `quota`, `taints`, `nodes`, or why the queue is not active.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub limited_by: String,
 }

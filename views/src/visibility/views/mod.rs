@@ -22,7 +22,10 @@ pub use answer::{
 };
 pub use comparison::{Comparison, Factor, Scope};
 pub use finding::{Check, Finding, FindingCounts, FindingObject, Severity, WorkloadClass};
-pub use flavor::{DomainView, FlavorResourceView, FlavorView, JobFitView, LevelView, NodeCount, PodSetShape};
+pub use flavor::{
+    DomainView, FlavorResourceView, FlavorView, JobFitView, LevelView, NodeCount, PodSetShape,
+    QueueCapacityView, QueueFlavorView, QueueLevelView,
+};
 pub use history::{
     DayReport, HistoryAmount, HistoryWorkload, HoursOf, HoursView, LineReport, LineView, PreemptionReport,
     PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageView,
