@@ -10,8 +10,7 @@ use sluice::people::views::{self, FlavorResource, Forest, Look};
 use sluice::simulate::estimate::Refusal;
 use sluice::visibility::views::{
     Answer, ClusterQueueView, CohortView, Finding, FlavorView, LocalQueueView, ManagerView, PastUsage,
-    QueueCapacityView,
-    Verdict, WorkloadView,
+    QueueCapacityView, Verdict, WorkloadView,
 };
 use std::path::Path;
 

@@ -332,6 +332,9 @@ async fn tenant_sees_its_own(
     // What does not exist is told like what may not be seen.
     let missing = expect(viewer, &format!("/workloads/{namespace}/missing"), 404).await?;
     ensure!(!missing.text.contains(mark), "{}", missing.text);
+    // Cohorts are of the cluster: a namespace does not learn which there are.
+    let cohort = expect(viewer, &format!("/pending?ns={namespace}&cohort=any"), 404).await?;
+    ensure!(cohort.text.contains("There is no Cohort any, or none that you may see."), "{}", cohort.text);
     Ok(())
 }
 

@@ -3,8 +3,8 @@
 //! Invariants: a value is built for one viewer, and holds only what that viewer may see; each number of a page is in its value.
 
 use crate::visibility::views::{
-    ClusterQueueView, CohortView, Finding, FindingCounts, LendingPair, LineReport, ListMetadata, LocalQueueView,
-    ManagerView, QuotaView, ReasonCount, Source, WorkloadView,
+    ClusterQueueView, CohortView, Finding, FindingCounts, LendingPair, LineReport, ListMetadata,
+    LocalQueueView, ManagerView, QuotaView, ReasonCount, Source, WorkloadView,
 };
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
-//! The start page: key facts, all flavor-resources in a strip, the tree of cohorts with quota bars for one of them, reasons, findings.
+//! The start page: key facts, all flavor-resources in a strip, the tree of cohorts with quota bars for one of them, reasons,
+//! findings.
 //!
 //! Invariant: the tree has at most 500 rows; of a larger one the deeper rows are left out, and the page says so.
 
