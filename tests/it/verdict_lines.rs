@@ -102,7 +102,7 @@ fn each_pod_set_has_its_own_amounts() {
     let amounts: Vec<&str> = sets.iter().map(|set| &*set.resources[0].amount.value).collect();
     assert_eq!(amounts, ["1", "5"]);
     let events: Vec<&str> = found.history.iter().map(|entry| &*entry.event).collect();
-    assert_eq!(events, ["QuotaReserved", "Admitted"], "in the same second");
+    assert_eq!(events, ["Created", "QuotaReserved", "Admitted"], "in the same second");
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub use seen::SeenWorkload;
 pub use series::HOUR;
 pub use series::{Bucket, Width};
 pub use series_set::{Measure, QueueNumber};
-pub use tracked::{OpenRun, Sums};
+pub use tracked::{OpenRun, OpenWait, Sums};
 pub use usage::hour_of;
 pub use usage::{BorrowedParts, OTHERS, PARTS, Point, Usage, UsageGroup, UsageQuery, UsageRow};
 pub use view::HistoryView;

@@ -8,7 +8,7 @@ use super::record::{Record, RecordEvent, RecordKey, RecordKind};
 use super::seen::millis;
 use super::series::{HOUR, Millis};
 use super::series_set::SeriesSet;
-use super::tracked::{Phase, Tracked};
+use super::tracked::{OpenWait, Phase, Tracked};
 use super::view::HistoryView;
 use crate::quota::FlavorResource;
 use jiff::Timestamp;
@@ -170,6 +170,14 @@ impl Ring {
             Some((names.get(usize::try_from(*fr).ok()?)?.clone(), i128::from(*amount)))
         };
         run.amounts.iter().filter_map(named).collect()
+    }
+
+    /// Returns the open wait of a Workload; `None` if it does not wait, or nothing is recorded.
+    pub fn open_wait(&self, uid: &str) -> Option<OpenWait> {
+        match &self.workloads.get(uid)?.phase {
+            Phase::Pending(pending) => Some(pending.open()),
+            Phase::Idle | Phase::Running(_) => None,
+        }
     }
 
     /// Sets the result of the last comparison with the ledger.

@@ -92,6 +92,22 @@ pub(super) fn reserved(at: i64) -> Value {
 const PREEMPTED: &str = "Preempted to accommodate a workload (UID: uid-big, JobUID: j) due to reclamation";
 
 #[test]
+fn an_open_wait_has_its_earlier_reasons() {
+    let mut life = Life::started();
+    life.see(0, &record("a", 0, &[]), None);
+    life.see(2, &record("a", 0, &[pending("WaitingForQuota", 1)]), None);
+    let open = OpenWait {
+        since: ms(0),
+        reason: WaitingForQuota,
+        reason_since: ms(2),
+        earlier: [(PendingEvaluation, 2_000)].into(),
+    };
+    assert_eq!(life.ring.open_wait("uid-a"), Some(open));
+    life.see(10, &record("a", 0, &[reserved(9)]), Some(6));
+    assert_eq!((life.ring.open_wait("uid-a"), life.ring.open_wait("none")), (None, None));
+}
+
+#[test]
 fn a_life_with_a_preemption_is_in_its_records() {
     let mut life = Life::started();
     life.see(0, &record("a", 0, &[]), None);

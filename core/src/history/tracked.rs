@@ -55,6 +55,19 @@ pub(super) struct Pending {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Earlier(BTreeMap<PendingReason, Millis>);
 
+/// A wait that has not ended. Times are milliseconds since the epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenWait {
+    /// When the wait began.
+    pub since: i64,
+    /// The present pending reason.
+    pub reason: PendingReason,
+    /// When that became the reason, or when the Workload was first observed.
+    pub reason_since: i64,
+    /// Milliseconds by reason before that, as far as they were observed.
+    pub earlier: Box<[(PendingReason, i64)]>,
+}
+
 /// A run that has not ended: an open segment.
 #[derive(Clone, Debug)]
 pub struct OpenRun {
@@ -126,6 +139,17 @@ impl Pending {
         *time = time.saturating_add(now.saturating_sub(self.reason_since).max(0));
         self.reason = reason;
         self.reason_since = now.max(self.reason_since);
+    }
+
+    /// Returns the wait, as readers get it.
+    pub(super) fn open(&self) -> OpenWait {
+        let earlier = self.earlier.iter().flat_map(|earlier| &earlier.0);
+        OpenWait {
+            since: self.since,
+            reason: self.reason,
+            reason_since: self.reason_since,
+            earlier: earlier.filter(|(_, time)| **time > 0).map(|(reason, time)| (*reason, *time)).collect(),
+        }
     }
 
     /// Returns the milliseconds by reason, up to `end`.

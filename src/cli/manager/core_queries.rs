@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::api::ObjectKey;
-use crate::history::HistoryView;
+use crate::history::{HistoryView, OpenWait};
 use crate::reconciler::{Reconciler, why_no_workload};
 use crate::scheduler::{CapacityQuestion, CapacityReport, Explanation, Supposition};
 use crate::server::apis::capacity::AskCapacity;
@@ -37,6 +37,8 @@ pub(super) enum CoreQuery {
     ListQueues(oneshot::Sender<QueueListing>),
     /// The history, from which answers are made elsewhere: shared with the core, which copies a part before it changes it.
     History(oneshot::Sender<HistoryView>),
+    /// The open wait of a workload by its UID; `None` if it does not wait, or nothing is recorded.
+    OpenWait(String, oneshot::Sender<Option<OpenWait>>),
     /// Why a workload or its pods wait, or would wait under a supposition; `None` if they do not wait.
     Explain(ObjectKey, Supposition, oneshot::Sender<Option<Explanation>>),
     /// Capacity of flavors on their nodes, and the pods that fit.
@@ -54,6 +56,7 @@ impl CoreQuery {
             Self::Inspect(reply) => drop(reply.send(state.inspect(INSPECTED, now))),
             Self::ListQueues(reply) => drop(reply.send(state.list_queues(LISTED))),
             Self::History(reply) => drop(reply.send(state.history().view())),
+            Self::OpenWait(uid, reply) => drop(reply.send(state.history().open_wait(&uid))),
             // A client that no longer waits costs nothing.
             Self::Explain(_, _, reply) if reply.is_closed() => {}
             Self::Explain(key, supposed, reply) => {

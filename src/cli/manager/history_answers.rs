@@ -24,7 +24,7 @@ use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
 use crate::visibility::history::{
     HistoryQuestion, HistorySource, HistoryState, REPORT_INTERVAL, ReadRecord, RingReport, RingStarts,
-    add_evictions,
+    add_evictions, add_waits,
 };
 use crate::visibility::page::ModelError;
 use crate::visibility::questions::{LeaderAnswer, Question};
@@ -119,11 +119,14 @@ impl HistoryAnswers {
         self.starts(RingStarts::count)
     }
 
-    /// Adds the evictions of a workload from the history of this replica to its verdict.
-    pub(super) async fn add_evictions(&self, verdict: &mut Verdict, access: &Access) {
+    /// Adds the waits and evictions of a workload from the history of this replica to its verdict.
+    pub(super) async fn add_events(&self, verdict: &mut Verdict, access: &Access) {
         if let Some(own) = self.copy().await {
             let uid = verdict.workload.metadata.uid.clone();
+            let asked = uid.clone();
+            let open = core_queries::ask(&self.queries, |reply| CoreQuery::OpenWait(asked, reply)).await;
             add_evictions(&mut verdict.history, &own.history, &uid, access);
+            add_waits(&mut verdict.history, &own.history, &uid, open.flatten().as_ref());
             let created = verdict.workload.metadata.creation_timestamp;
             verdict.history_since =
                 own.history.from.filter(|from| created.is_some_and(|created| created < *from));

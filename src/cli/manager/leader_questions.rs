@@ -85,7 +85,7 @@ impl AnswerQuestions for LocalAnswers {
             let source = source_of(&snapshot, &own.replica, heard_until(&own.watches));
             let mut answer = question.answer(&snapshot, explanation.as_ref(), source);
             if let LeaderAnswer::Verdict(verdict) = &mut answer {
-                own.history.add_evictions(&mut verdict.view, &question.access).await;
+                own.history.add_events(&mut verdict.view, &question.access).await;
             }
             Some(answer)
         })

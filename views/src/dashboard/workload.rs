@@ -40,6 +40,8 @@ struct WorkloadTemplate<'a> {
     ahead_note: String,
     pod_sets: Vec<PodSetRow>,
     history: Vec<HistoryRow>,
+    /// Since when waits and evictions are recorded, if that is after the creation.
+    history_since: Option<Moment>,
     checks: Vec<CheckRow>,
     command: String,
 }
@@ -87,6 +89,8 @@ struct AheadRow {
     href: String,
     needs: String,
     priority: String,
+    /// Whether it can never run as it is.
+    stuck: bool,
 }
 
 struct PodSetRow {
@@ -198,6 +202,7 @@ fn render(request: &Request, data: &WorkloadPage) -> askama::Result<String> {
         ahead_note: ahead_note(verdict),
         pod_sets: verdict.admission.iter().flat_map(|admission| &admission.pod_sets).map(pod_set).collect(),
         history: history(&verdict.history, links, request.now),
+        history_since: verdict.history_since.map(|time| Moment::clock_on(time, request.now)),
         checks: verdict.checks.iter().map(check).collect(),
         command: format!("sluice why {target} -n {namespace}"),
     }
@@ -288,6 +293,7 @@ fn ahead_rows(ahead: &Ahead, links: &Links) -> Vec<AheadRow> {
         href: links.workload(&row.namespace, &row.name),
         needs: marks::need(&row.needs),
         priority: text::grouped(&row.priority.to_string()),
+        stuck: row.stuck,
     };
     ahead.first.iter().map(row).collect()
 }
@@ -298,6 +304,14 @@ fn ahead_note(verdict: &Verdict) -> String {
     match ahead.count {
         0 => parts.push("It is the first.".to_owned()),
         number => parts.push(format!("{} ahead.", text::counted(number, "workload"))),
+    }
+    match (ahead.stuck, ahead.more) {
+        (0, _) => {}
+        (stuck, false) => {
+            let runnable = ahead.count.saturating_sub(stuck);
+            parts.push(format!("{} of {} ahead can run.", text::count(runnable), text::count(ahead.count)));
+        }
+        (stuck, true) => parts.push(format!("At least {} of them can never run.", text::count(stuck))),
     }
     if ahead.hidden > 0 {
         parts.push(format!("{} ahead in other namespaces.", text::counted(ahead.hidden, "workload")));

@@ -12,8 +12,8 @@ use super::queue_views::strategy_name;
 use super::quota::PublishedQuota;
 use super::verdict_facts::{admission, checks, history};
 use super::views::{
-    Ahead, AheadRow, BlockerKindView, BlockerView, ChangeKind, ChangeOption, OptionNumber, Verdict,
-    WorkloadState, WorkloadView,
+    Ahead, AheadRow, BlockerKindView, BlockerView, ChangeKind, ChangeOption, HistoryEntry, OptionNumber,
+    Verdict, WorkloadState, WorkloadView,
 };
 use super::workload_row::{Rows, node_text};
 use crate::api::ObjectKey;
@@ -103,7 +103,21 @@ pub fn verdict(
             .map_or_else(|| row.reason.clone(), |reason| reason.as_str().to_owned()),
         ..row
     };
+    verdict.history.extend(waiting(&verdict.workload));
+    HistoryEntry::sort(&mut verdict.history);
     Ok(verdict)
+}
+
+/// Returns the entry of the wait of a pending Workload; `None` for other states.
+fn waiting(row: &WorkloadView) -> Option<HistoryEntry> {
+    let time = row.since.filter(|_| row.state == WorkloadState::Pending)?;
+    Some(HistoryEntry {
+        time,
+        event: HistoryEntry::PENDING.to_owned(),
+        reason: row.reason.clone(),
+        text: String::new(),
+        by: None,
+    })
 }
 
 /// A pending Workload, with the input of its verdict.
@@ -212,9 +226,14 @@ impl Asked<'_> {
         let count = position.cluster_queue.saturating_sub(1);
         let looked_at = usize::try_from(count).unwrap_or(usize::MAX).min(MAX_EXAMINED);
         let snapshot = self.rows.snapshot;
-        let (mut first, mut hidden) = (Vec::new(), 0_u64);
+        let (mut first, mut hidden, mut stuck) = (Vec::new(), 0_u64, 0_u64);
+        let standing = snapshot.queues.standings.get(self.queue.as_str());
         for before in snapshot.pending.from_position(self.queue.as_str(), 0).take(looked_at) {
             let key = &before.workload.key;
+            let stays = standing.is_some_and(|standing| {
+                Obstacle::in_queue(standing, before.workload, &snapshot.pending).stays()
+            });
+            stuck = stuck.saturating_add(u64::from(stays));
             if !self.rows.access.sees(&key.namespace) {
                 hidden = hidden.saturating_add(1);
             } else if let Some(record) = snapshot.workloads.get(key).filter(|_| first.len() < MAX_AHEAD) {
@@ -224,10 +243,12 @@ impl Asked<'_> {
                     name: key.name.to_string(),
                     priority: before.workload.priority,
                     needs: self.rows.needs(record, &queue),
+                    stuck: stays,
                 });
             }
         }
-        Some(Ahead { count, first, hidden })
+        let more = u64::try_from(looked_at).is_ok_and(|looked_at| looked_at < count);
+        Some(Ahead { count, first, hidden, stuck, more })
     }
 
     /// Describes the preemption of victims, if there are any.

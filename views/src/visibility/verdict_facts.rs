@@ -32,7 +32,21 @@ pub(super) fn checks(record: &WorkloadRecord) -> Vec<CheckView> {
     record.status.admission_checks.iter().map(view).collect()
 }
 
-/// Returns the events of a Workload that its conditions show, without their messages, which may contain names of other tenants.
+/// Returns the creation of a Workload as an event, with its job and its LocalQueue.
+fn created(record: &WorkloadRecord) -> HistoryEntry {
+    let job = record.owner.as_ref().map(|owner| format!("for {} {}", owner.kind, owner.name));
+    let queue = record.queue_name.as_deref().map(|queue| format!("in LocalQueue {queue}"));
+    HistoryEntry {
+        time: record.meta.created,
+        event: HistoryEntry::CREATED.to_owned(),
+        reason: String::new(),
+        text: job.into_iter().chain(queue).collect::<Vec<_>>().join(" "),
+        by: None,
+    }
+}
+
+/// Returns the creation of a Workload and the events that its conditions show, without their messages, which may contain names
+/// of other tenants.
 pub(super) fn history(record: &WorkloadRecord) -> Vec<HistoryEntry> {
     let shown = [
         ConditionType::QuotaReserved,
@@ -52,8 +66,8 @@ pub(super) fn history(record: &WorkloadRecord) -> Vec<HistoryEntry> {
         text: text_of(condition),
         by: None,
     };
-    let mut entries: Vec<HistoryEntry> =
-        record.status.conditions.iter().filter(happened).map(entry).collect();
+    let happened = record.status.conditions.iter().filter(happened).map(entry);
+    let mut entries: Vec<HistoryEntry> = std::iter::once(created(record)).chain(happened).collect();
     HistoryEntry::sort(&mut entries);
     entries
 }

@@ -298,7 +298,9 @@ fn lines(verdict: &Verdict, all: bool, look: Look) -> Vec<(&'static str, String)
         lines.extend(admission.preemptible_by.iter().map(|text| ("Preempt", text.clone())));
     }
     lines.extend(verdict.estimate.iter().flat_map(|estimate| estimate::lines(estimate, look)));
-    lines.extend(verdict.history.iter().map(|entry| ("History", happened(entry, look))));
+    // The first line has the present wait; earlier waits are shown on request.
+    let shown = verdict.history.iter().filter(|entry| all || !entry.is_of_queue());
+    lines.extend(shown.map(|entry| ("History", happened(entry, look))));
     lines.extend(verdict.history_since.map(|time| {
         (
             "Recorded",

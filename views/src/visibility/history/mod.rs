@@ -21,7 +21,7 @@ pub use question::{
 };
 pub use replicas::{REPORT_INTERVAL, RingReport, RingStarts};
 pub use tables::workload_text;
-pub use timeline::add_evictions;
+pub use timeline::{add_evictions, add_waits};
 
 use super::access::Access;
 use super::amounts::plain_amount_view;

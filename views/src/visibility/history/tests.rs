@@ -2,10 +2,11 @@
 
 use super::*;
 use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
 use crate::cache::WorkloadObject;
 use crate::cache::interned_templates::InternedTemplates;
 use crate::cache::records::WorkloadRecord;
-use crate::history::{RecordEvent, RecordKind, Ring, SeenWorkload};
+use crate::history::{OpenWait, RecordEvent, RecordKind, Ring, SeenWorkload};
 use crate::resources::Amount;
 use crate::visibility::access::TenantDetail;
 use serde_json::{Value, json};
@@ -200,6 +201,50 @@ fn a_timeline_has_the_evictions_that_conditions_no_longer_have() {
     let mut other = conditions.to_vec();
     add_evictions(&mut other, &history, "uid-big", &tenant);
     assert_eq!(other, conditions, "of another workload there is nothing");
+}
+
+#[test]
+fn a_timeline_has_waits_with_their_reasons() {
+    let history = history();
+    let entry = |seconds: i64, event: &str, reason: &str| crate::visibility::views::HistoryEntry {
+        time: time(seconds),
+        event: event.to_owned(),
+        reason: reason.to_owned(),
+        text: String::new(),
+        by: None,
+    };
+    let timeline = |of_object: &[_], uid: &str, open: Option<&OpenWait>| {
+        let mut entries = of_object.to_vec();
+        add_waits(&mut entries, &history, uid, open);
+        let line = |entry: &crate::visibility::views::HistoryEntry| {
+            let at = entry.time.as_second() - time(0).as_second();
+            format!("{at} {} {} {}", entry.event, entry.reason, entry.text).trim_end().to_owned()
+        };
+        entries.iter().map(line).collect::<Vec<_>>()
+    };
+    let waits = [entry(0, "Created", ""), entry(3_760, "Pending", "TopologyPlacementFailed")];
+    let earlier = [
+        "0 Created",
+        "0 Pending PendingEvaluation",
+        "100 QuotaReserved  after 100s",
+        "3760 QuotaReleased",
+        "3760 Pending TopologyPlacementFailed",
+    ];
+    assert_eq!(timeline(&waits, "uid-victim", None), earlier);
+    let open = OpenWait {
+        since: time(3_760).as_millisecond(),
+        reason: PendingReason::TopologyPlacementFailed,
+        reason_since: time(4_000).as_millisecond(),
+        earlier: [(PendingReason::PendingEvaluation, 1_000), (PendingReason::WaitingForQuota, 239_000)].into(),
+    };
+    let mut found = timeline(&waits, "uid-victim", Some(&open));
+    assert_eq!(found.pop().unwrap(), "4000 Pending TopologyPlacementFailed now");
+    assert_eq!(found.pop().unwrap(), "3760 Pending  PendingEvaluation 1s, WaitingForQuota 3m59s");
+    assert_eq!(found, earlier[..4]);
+    let reserved = [entry(100, "QuotaReserved", "QuotaReserved")];
+    let found = timeline(&reserved, "uid-victim", None);
+    assert_eq!(found[1], "100 QuotaReserved QuotaReserved after 100s", "the condition's event occurs once");
+    assert_eq!(timeline(&waits, "uid-none", None), [earlier[0], earlier[4]]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::workload::{Need, WorkloadView};
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a Workload is where it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -215,6 +215,17 @@ pub struct Ahead {
     /// Number of workloads among the first in namespaces that the reader may not see.
     #[serde(default)]
     pub hidden: u64,
+    /// Number of workloads among the first that are not admitted even if all others finish: time alone does not let them run.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stuck: u64,
+    /// Whether only the first of them were examined for `hidden` and `stuck`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub more: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A workload before another one.
@@ -230,6 +241,9 @@ pub struct AheadRow {
     /// What it asks for.
     #[serde(default)]
     pub needs: Vec<Need>,
+    /// Whether it is not admitted even if all others finish.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stuck: bool,
 }
 
 /// When a Workload may be admitted.
@@ -283,7 +297,8 @@ pub struct HistoryEntry {
     /// When.
     #[schemars(with = "String")]
     pub time: Timestamp,
-    /// What: a condition type (`QuotaReserved`, `Admitted`, `Evicted`, `Preempted`, `Finished`, ...).
+    /// What: a condition type (`QuotaReserved`, `Admitted`, `Evicted`, `Preempted`, `Finished`, ...), or one of `Created`,
+    /// `Pending`, `LeftQueue` and `QuotaReleased`.
     pub event: String,
     /// Reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -307,12 +322,43 @@ pub struct WorkloadReference {
 }
 
 impl HistoryEntry {
+    /// Event of the creation of a Workload.
+    pub const CREATED: &'static str = "Created";
+    /// Event of the start of a wait, and of a change of its reason.
+    pub const PENDING: &'static str = "Pending";
+    /// Event of the end of a wait without a reservation.
+    pub const LEFT_QUEUE: &'static str = "LeftQueue";
+    /// Event of the end of an eviction.
+    pub const QUOTA_RELEASED: &'static str = "QuotaReleased";
+
     /// Sorts by time; events of one second in the order in which they occur in the life of a Workload.
     pub fn sort(entries: &mut [Self]) {
-        const LIFE: [&str; 5] = ["QuotaReserved", "Admitted", "PodsReady", "Evicted", "Preempted"];
+        const LIFE: [&str; 8] = [
+            HistoryEntry::CREATED,
+            HistoryEntry::PENDING,
+            "QuotaReserved",
+            "Admitted",
+            "PodsReady",
+            "Evicted",
+            "Preempted",
+            HistoryEntry::QUOTA_RELEASED,
+        ];
+        let releases: BTreeSet<Timestamp> = entries
+            .iter()
+            .filter(|entry| matches!(entry.event.as_str(), "Evicted" | "Preempted" | Self::QUOTA_RELEASED))
+            .map(|entry| entry.time)
+            .collect();
         entries.sort_by_key(|entry| {
-            (entry.time, LIFE.iter().position(|event| entry.event == *event).unwrap_or(LIFE.len()))
+            let place = LIFE.iter().position(|event| entry.event == *event).unwrap_or(LIFE.len());
+            // An evicted Workload waits again in the second in which it has released its quota.
+            let is_again = entry.event == Self::PENDING && releases.contains(&entry.time);
+            (entry.time, if is_again { LIFE.len() } else { place })
         });
+    }
+
+    /// Returns whether the entry is about waiting, and not about a condition that holds.
+    pub fn is_of_queue(&self) -> bool {
+        [Self::CREATED, Self::PENDING, Self::LEFT_QUEUE, Self::QUOTA_RELEASED].contains(&self.event.as_str())
     }
 }
 
