@@ -4,6 +4,7 @@
 //! chart.
 
 use super::text;
+use crate::visibility::history::is_bytes;
 use crate::visibility::views::{LineReport, LineView, QuotaView, Recorded};
 use jiff::{SignedDuration, Timestamp};
 use std::fmt::Write;
@@ -16,8 +17,21 @@ const WIDE: (f64, f64) = (480.0, 96.0);
 const MARGIN: (f64, f64) = (6.0, 2.0);
 const MINUTE: f64 = 60_000.0;
 /// Units of a wait: the longest wait in seconds that is shown in it, its length in seconds, and its name.
-const WAIT_UNITS: [(f64, f64, &str); 3] =
-    [(120.0, 1.0, "seconds"), (7_200.0, 60.0, "minutes"), (f64::INFINITY, 3_600.0, "hours")];
+const WAIT_UNITS: [(f64, f64, &str); 4] = [
+    (0.5, 0.001, "milliseconds"),
+    (120.0, 1.0, "seconds"),
+    (7_200.0, 60.0, "minutes"),
+    (f64::INFINITY, 3_600.0, "hours"),
+];
+/// Units of bytes, the largest first: the least amount that is shown in it, which is its length, and its name.
+const BYTE_UNITS: [(f64, &str); 4] = [
+    (1_099_511_627_776.0, "Ti"),
+    (1_073_741_824.0, "Gi"),
+    (1_048_576.0, "Mi"),
+    (1_024.0, "Ki"),
+];
+/// Decimals of numbers below 0.1, and the factor that moves them before the point.
+const DECIMALS: [(usize, f64); 3] = [(3, 1e3), (4, 1e4), (5, 1e5)];
 
 /// A chart.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -141,7 +155,7 @@ fn written(points: &[(f64, f64)]) -> String {
     text
 }
 
-/// Writes a number with at most one decimal, three below 0.1; large ones in thousands or millions.
+/// Writes a number with at most one decimal, below 0.1 with at least two digits; large ones in thousands or millions.
 pub(super) fn number(value: f64) -> String {
     let short = |value: f64| {
         let text = format!("{value:.1}");
@@ -152,7 +166,11 @@ pub(super) fn number(value: f64) -> String {
         size if size >= 1e9 => format!("{}G", short(value / 1e9)),
         size if size >= 1e6 => format!("{}M", short(value / 1e6)),
         size if size >= 1e4 => format!("{}k", short(value / 1e3)),
-        size if size > 0.0 && size < 0.1 => format!("{value:.3}"),
+        size if size > 0.0 && size < 0.1 => {
+            let enough = DECIMALS.into_iter().find(|(_, factor)| size * factor >= 10.0);
+            let decimals = enough.map_or(6, |(decimals, _)| decimals);
+            format!("{value:.decimals$}")
+        }
         _ => text::grouped(&short(value)),
     }
 }
@@ -216,34 +234,43 @@ fn usage(report: &LineReport, quota: &QuotaView) -> Option<Chart> {
     };
     let line = of("usage")?;
     let values = Values::of(line)?;
-    let zeros = vec![0.0; values.all.len()];
-    let borrowed = of("borrowed").map_or(zeros.as_slice(), |line| &line.values);
-    let own: Vec<f64> = values.all.iter().zip(borrowed).map(|(used, borrowed)| used - borrowed).collect();
     let nominal = text::value(&quota.nominal);
     let limit = text::value(&quota.limit).filter(|limit| Some(*limit) != nominal);
     let most = [Some(greatest(values.all)), nominal, limit].into_iter().flatten().fold(0.0, f64::max);
-    let scale = Scale::up_to(most, SMALL);
+    let (length, unit) = unit_of(&quota.resource, most);
+    let in_unit = |values: &[f64]| values.iter().map(|value| value / length).collect::<Vec<f64>>();
+    let used = in_unit(values.all);
+    let borrowed = of("borrowed").map_or_else(|| vec![0.0; used.len()], |line| in_unit(&line.values));
+    let own: Vec<f64> = used.iter().zip(&borrowed).map(|(used, borrowed)| used - borrowed).collect();
+    let (nominal, limit) = (nominal.map(|value| value / length), limit.map(|value| value / length));
+    let scale = Scale::up_to(most / length, SMALL);
     let levels = nominal.map(|value| scale.level("c-nominal", value)).into_iter();
     let levels = levels.chain(limit.map(|value| scale.level("c-limit", value)));
     let says = |word: &str, value: Option<f64>| {
         value.map(|value| format!("{word} {}. ", number(value))).unwrap_or_default()
     };
     Some(Chart {
-        heading: format!("Usage, {} in {}", quota.resource, quota.flavor),
+        heading: format!("Usage, {} in {}{unit}", quota.resource, quota.flavor),
         label: format!(
             "Usage: between {} and {}, last {}, of which {} borrowed",
-            number(least(values.all)),
-            number(greatest(values.all)),
-            number(last(values.all)),
-            number(last(borrowed))
+            number(least(&used)),
+            number(greatest(&used)),
+            number(last(&used)),
+            number(last(&borrowed))
         ),
-        areas: vec![scale.area("a-used", &own, None), scale.area("a-borrowed", values.all, Some(&own))],
+        areas: vec![scale.area("a-used", &own, None), scale.area("a-borrowed", &used, Some(&own))],
         levels: levels.collect(),
         caption: format!("{}{}", says("Line: nominal", nominal), says("Dashed: limit", limit))
             .trim_end()
             .to_owned(),
         ..scale.chart("chart", &values)
     })
+}
+
+/// Returns the unit in which amounts of a resource up to `most` are shown: its length, and its words after a comma.
+fn unit_of(resource: &str, most: f64) -> (f64, String) {
+    let found = BYTE_UNITS.into_iter().find(|(length, _)| is_bytes(resource) && most >= *length);
+    found.map_or_else(|| (1.0, String::new()), |(length, name)| (length, format!(", {name}")))
 }
 
 fn pending(report: &LineReport) -> Option<Chart> {
@@ -276,7 +303,9 @@ fn waits(report: &LineReport) -> Option<Chart> {
     let (median, p99) = (of("waitP50")?, of("waitP99")?);
     let values = Values::of(p99)?;
     let longest = greatest(&p99.values).max(greatest(&median.values));
-    let (_, length, unit) = WAIT_UNITS.into_iter().find(|(most, ..)| longest < *most)?;
+    // Without a wait, any unit would do: the one that most waits have.
+    let compared = if longest > 0.0 { longest } else { 1.0 };
+    let (_, length, unit) = WAIT_UNITS.into_iter().find(|(most, ..)| compared < *most)?;
     let in_unit = |line: &LineView| line.values.iter().map(|seconds| seconds / length).collect::<Vec<f64>>();
     let (median, p99) = (in_unit(median), in_unit(p99));
     let scale = Scale::up_to(greatest(&p99), SMALL);
@@ -328,6 +357,7 @@ mod tests {
     #[test]
     fn waits_use_the_unit_of_the_longest_wait() {
         for (longest, heading, ticks) in [
+            (0.001, "Wait until admission, milliseconds", "1 0.5 0"),
             (3.0, "Wait until admission, seconds", "5 2.5 0"),
             (119.0, "Wait until admission, seconds", "200 100 0"),
             (600.0, "Wait until admission, minutes", "10 5 0"),
@@ -370,6 +400,19 @@ mod tests {
     }
 
     #[test]
+    fn bytes_have_the_unit_of_the_largest_amount() {
+        for (resource, most, length, unit) in [
+            ("memory", 512.0, 1.0, ""),
+            ("memory", 3.0 * 1_073_741_824.0, 1_073_741_824.0, ", Gi"),
+            ("ephemeral-storage", 2e12, 1_099_511_627_776.0, ", Ti"),
+            ("cpu", 2e12, 1.0, ""),
+        ] {
+            let (found, words) = unit_of(resource, most);
+            assert!((found - length).abs() < 1e-9 && words == unit, "{resource}: {found}{words}");
+        }
+    }
+
+    #[test]
     fn without_lines_there_is_no_chart() {
         assert_eq!(admissions(&report(Vec::new())), None);
         assert_eq!(admissions(&report(vec![line("admissions", &[1.0])])), None, "one point is no line");
@@ -386,6 +429,7 @@ mod tests {
         for (value, text) in [
             (0.0, "0"),
             (0.05, "0.050"),
+            (0.000_5, "0.00050"),
             (12.4, "12.4"),
             (1_500.0, "1,500"),
             (12_000.0, "12k"),

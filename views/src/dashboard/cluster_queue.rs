@@ -41,7 +41,6 @@ struct ClusterQueueTemplate<'a> {
 /// Numbers at the top of the page.
 struct Facts {
     pending: String,
-    pending_parts: String,
     pending_href: String,
     /// Address of the list of workloads with quota.
     reserving_href: String,
@@ -123,11 +122,6 @@ fn render(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> 
         message: if queue.active { "" } else { &queue.message },
         facts: Facts {
             pending: text::count(queue.pending.total),
-            pending_parts: format!(
-                "{} in evaluation, {} parked",
-                text::count(queue.pending.active),
-                text::count(queue.pending.inadmissible)
-            ),
             pending_href: links.with_query("/pending", &[("cq", name)]),
             reserving_href: links.with_query("/admitted", &[("cq", name)]),
             reserving: text::count(queue.reserving),

@@ -367,11 +367,14 @@ fn hours_view(resource: &str, time: i128) -> HoursView {
     HoursView { unit_milliseconds: time.to_string(), hours, text: hours_text(resource, hours) }
 }
 
+/// Returns whether amounts of a resource are bytes.
+pub fn is_bytes(resource: &str) -> bool {
+    resource == "memory" || resource == "ephemeral-storage" || resource.starts_with("hugepages-")
+}
+
 /// Formats hours with no, one or three decimals, fewer the larger they are; bytes in gibibytes.
 fn hours_text(resource: &str, hours: f64) -> String {
-    let is_bytes =
-        resource == "memory" || resource == "ephemeral-storage" || resource.starts_with("hugepages-");
-    let (number, unit) = if is_bytes { (hours / GIBIBYTE, "Gi") } else { (hours, "") };
+    let (number, unit) = if is_bytes(resource) { (hours / GIBIBYTE, "Gi") } else { (hours, "") };
     match number.abs() {
         size if size <= f64::EPSILON || size >= 100.0 => format!("{number:.0}{unit}"),
         size if size >= 1.0 => format!("{number:.1}{unit}"),
