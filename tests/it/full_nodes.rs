@@ -1,13 +1,17 @@
-//! A pending Workload whose quota is free and whose nodes are full: said once, then what is on them.
+//! A pending Workload whose quota is free and whose nodes are full: said once, then what is on them. The page of the flavor shows it,
+//! to a tenant its own part.
 
 use crate::verdict_lines::{kueue, meta, queues, workload};
 use serde_json::{Value, json};
+use sluice::dashboard::{FlavorPage, FlavorQuery, HeatCell, Page, build};
 use sluice::people::views::{Look, why as why_text};
 use sluice::reconciler::CoreSettings;
-use sluice::visibility::access::Access;
+use sluice::visibility::access::{Access, TenantDetail};
+use sluice::visibility::flavors;
 use sluice::visibility::offline::OfflineState;
+use sluice::visibility::page::ModelError;
 use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
-use sluice::visibility::views::{Answer, ChangeKind, Source, SourceKind, Verdict};
+use sluice::visibility::views::{Answer, ChangeKind, OccupantView, Source, SourceKind, Verdict};
 
 const LOOK: Look = Look {
     utf8: true,
@@ -60,4 +64,54 @@ fn what_is_on_full_nodes_is_named() {
     assert_eq!(option.detail, "on its nodes are n1: ns/on-n1 (3 cpu); n2: ns/on-n2 (3 cpu)");
     let text = why_text(&Answer { view: found, source: Source::default(), partial: false }, false, LOOK);
     assert_eq!(text.matches("allows to fit only").count(), 1, "{text}");
+}
+
+/// Returns each cell of a map that has workloads, with their names and amounts.
+fn occupied(page: &FlavorPage) -> Vec<String> {
+    let blocks = page.map.iter().flat_map(|map| &map.blocks);
+    let cells = blocks.flat_map(|block| &block.rows).flat_map(|row| &row.cells);
+    let text = |cell: &HeatCell| {
+        let name =
+            |there: &OccupantView| format!("{}/{} {}", there.namespace, there.name, there.amount.value);
+        let names: Vec<String> = cell.workloads.iter().map(name).collect();
+        format!("{}: {}", cell.name, names.join(", "))
+    };
+    cells.filter(|cell| !cell.workloads.is_empty() || cell.others > 0).map(text).collect()
+}
+
+#[test]
+fn a_flavor_shows_a_tenant_its_own_nodes_and_a_sum() {
+    let mut all = objects();
+    let foreign = all.iter_mut().find(|object| object["metadata"]["name"] == "on-n1").unwrap();
+    foreign["metadata"]["namespace"] = json!("other");
+    let now = "2027-01-15T09:00:00Z".parse().unwrap();
+    let mut state = OfflineState::load(CoreSettings::default(), all, (SourceKind::File, now));
+    let report = state.capacity(&flavors::question(Some("f"), "", "").unwrap());
+    let page = |access: &Access, namespace: &str| {
+        let query = FlavorQuery {
+            flavor: "f".to_owned(),
+            namespace: namespace.to_owned(),
+            ..FlavorQuery::default()
+        };
+        build::flavor_page(state.snapshot(), access, (&query, Source::default()), &report)
+    };
+    let everything = page(&Access::everything(), "").unwrap();
+    assert_eq!(occupied(&everything), ["n1: other/on-n1 3", "n2: ns/on-n2 3"]);
+    let own = page(&Access::to_namespace("ns", TenantDetail::Sums), "ns").unwrap();
+    assert_eq!(occupied(&own), ["n2: ns/on-n2 3"]);
+    let rest = own.map.as_ref().and_then(|map| map.rest.as_ref()).unwrap();
+    assert_eq!((rest.domains, rest.free.value.as_str()), (1, "1"));
+    let text = own.json().unwrap();
+    for hidden in ["on-n1", "\"n1\"", "\"other\""] {
+        assert!(!text.contains(hidden), "{hidden}: {text}");
+    }
+    // Queues of `other` have no flavor, the second viewer sees another namespace, the third no sums.
+    for (access, namespace) in [
+        (Access::to_namespace("other", TenantDetail::Sums), "other"),
+        (Access::to_namespace("other", TenantDetail::Sums), "ns"),
+        (Access::to_namespace("ns", TenantDetail::None), "ns"),
+        (Access::to_namespace("ns", TenantDetail::Sums), ""),
+    ] {
+        assert_eq!(page(&access, namespace), Err(ModelError::NotFound));
+    }
 }

@@ -3,12 +3,14 @@
 //! Invariants: everything is read through `visibility`, with the viewer's access; the cost of a page is its rows and one pass
 //! over the queues, never over the workloads; a search reads a bounded number of rows and returns the address of the next page.
 
+mod flavors;
 mod overview;
 mod pending;
 mod search;
 mod similar;
 mod workload_list;
 
+pub use flavors::flavor_page;
 pub use overview::overview;
 pub use pending::pending_page;
 pub use similar::similar;
@@ -16,16 +18,13 @@ pub use workload_list::workload_list_page;
 
 use super::audit::{AuditPage, AuditQuery, MAX_FINDINGS};
 use super::data::{ClusterQueuePage, NamespacePage, PathNode};
-use super::flavors::{FlavorPage, FlavorQuery};
-use super::heat::HeatMap;
+use super::page::given;
 use super::preemptions::VictimNow;
 use super::question::DEFAULT_ROWS;
 use crate::api::ObjectKey;
-use crate::scheduler::CapacityReport;
 use crate::snapshot::{NoWorkload, Snapshot};
 use crate::visibility::access::Access;
 use crate::visibility::findings::count;
-use crate::visibility::flavors::flavors;
 use crate::visibility::page::{ModelError, PageQuery};
 use crate::visibility::pending_list::{ListOrder, pending_workloads};
 use crate::visibility::queue_views::{cluster_queue, cohort, local_queues, without_queue};
@@ -135,25 +134,6 @@ pub fn audit_page(
     })
 }
 
-/// Returns the value of a page of flavors from what the core found on the nodes.
-///
-/// # Errors
-/// The viewer does not see the cluster, or there is no such flavor or ClusterQueue.
-pub fn flavor_page(
-    snapshot: &Snapshot,
-    access: &Access,
-    (query, source): (&FlavorQuery, Source),
-    report: &CapacityReport,
-) -> Result<FlavorPage, ModelError> {
-    let queue = Some(query.cluster_queue.as_str()).filter(|name| !name.is_empty());
-    let mut items = flavors(snapshot, access, (report, queue))?;
-    if items.is_empty() && !query.flavor.is_empty() {
-        return Err(ModelError::NotFound);
-    }
-    let cluster_queues = choices(snapshot, access).0;
-    // Only a flavor that was asked for by its name has domains.
-    let map = items.first_mut().and_then(|flavor| HeatMap::of(&std::mem::take(&mut flavor.domains)));
-    Ok(FlavorPage { query: query.clone(), items, map, cluster_queues, source, partial: report.is_cut })
 }
 
 /// Returns the value of the page of a ClusterQueue.

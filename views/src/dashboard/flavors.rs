@@ -1,9 +1,11 @@
 //! Pages of flavors: capacity of nodes, quota, usage, free capacity by domain, and the largest gang that fits.
 //!
-//! Invariant: the page of a flavor shows one map and one table of gangs; the page of all flavors shows one row for each.
+//! Invariants: the page of a flavor shows one map and one table of gangs; the page of all flavors shows one row for each. A viewer
+//! of a namespace sees the flavors of its queues and the nodes with workloads of the namespace, and of the rest a sum.
 
-use super::frame::{Frame, Request, Section};
-use super::heat::{DrawnBlock, HeatMap};
+use super::frame::{Frame, Request, Scope, Section};
+use super::heat::HeatMap;
+use super::heat_drawing::{DrawnBlock, OccupiedRow};
 use super::links::{Links, encode};
 use super::page::{AddressedPage, Page, given};
 use super::text;
@@ -22,6 +24,9 @@ pub struct FlavorQuery {
     /// Name of the ClusterQueue whose quota bounds a gang; empty to count the nodes alone.
     #[serde(rename = "cq")]
     pub cluster_queue: String,
+    /// The namespace of a viewer that does not see the cluster; empty for the cluster.
+    #[serde(rename = "ns", skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
 }
 
 /// A page of flavors.
@@ -51,13 +56,28 @@ struct FlavorTemplate<'a> {
     query: &'a FlavorQuery,
     heading: &'a str,
     all: String,
+    /// Whether amounts of the cluster are left out.
+    is_tenant: bool,
     rows: Vec<FlavorRow>,
-    topology: &'a str,
-    /// `free nvidia.com/gpu on each host`.
-    cells: String,
-    blocks: Vec<DrawnBlock>,
+    /// Pods for which the gangs of all flavors are counted.
+    form: Option<String>,
+    map: MapPart<'a>,
     gang: Option<Gang>,
     csv: String,
+}
+
+/// The map of a flavor, as the page shows it.
+#[derive(Default)]
+struct MapPart<'a> {
+    topology: &'a str,
+    /// `free nvidia.com/gpu by host`.
+    cells: String,
+    blocks: Vec<DrawnBlock>,
+    /// Domains with workloads.
+    occupied: Vec<OccupiedRow>,
+    is_cut: bool,
+    /// The domains that a viewer of a namespace sees as a sum, in words; empty for none.
+    rest: String,
 }
 
 struct FlavorRow {
@@ -101,6 +121,10 @@ impl AddressedPage for FlavorQuery {
         href(links, self)
     }
 
+    fn namespace(&self) -> Option<&str> {
+        given(&self.namespace)
+    }
+
     fn subject(&self) -> String {
         match given(&self.flavor) {
             None => "the flavors".to_owned(),
@@ -133,44 +157,70 @@ fn render(request: &Request, data: &FlavorPage) -> askama::Result<String> {
     let only = data.items.first().filter(|_| !query.flavor.is_empty());
     let heading = if query.flavor.is_empty() { "Flavors" } else { &query.flavor };
     let rows = match only {
-        Some(flavor) => resource_rows(flavor, links),
-        None => data.items.iter().map(|flavor| flavor_row(flavor, flavor.resources.first(), links)).collect(),
+        Some(flavor) => resource_rows(flavor, query, links),
+        None => data
+            .items
+            .iter()
+            .map(|flavor| flavor_row(flavor, flavor.resources.first(), (query, links)))
+            .collect(),
     };
-    let is_wide = data.map.as_ref().is_some_and(|map| map.wider);
-    let resource = only.and_then(|flavor| flavor.resources.first()).map(|row| row.resource.as_str());
-    let of = if is_wide { "wider domain, because there are too many hosts to show" } else { "host" };
+    let is_tenant = request.scope != Scope::Cluster;
     FlavorTemplate {
         frame: Frame::of(request, heading, Section::Flavors, (&data.source, data.partial)),
         query,
         heading,
-        all: links.to("/flavors"),
+        all: links.with_query("/flavors", &[("ns", &query.namespace)]),
+        is_tenant,
         rows,
-        topology: only.map(|flavor| flavor.topology.as_str()).unwrap_or_default(),
-        cells: resource.map(|resource| format!("free {resource} by {of}")).unwrap_or_default(),
-        blocks: data.map.as_ref().map(HeatMap::drawn).unwrap_or_default(),
-        gang: only.map(|flavor| gang(flavor, data, links)),
+        form: (only.is_none() && !is_tenant).then(|| links.to("/flavors")),
+        map: only.zip(data.map.as_ref()).map(|(flavor, map)| map_part(flavor, map, links)).unwrap_or_default(),
+        gang: only.filter(|_| !is_tenant).map(|flavor| gang(flavor, data, links)),
         csv: super::audit::with_form(&href(links, query), "csv"),
     }
     .render()
 }
 
+fn map_part<'a>(flavor: &'a FlavorView, map: &HeatMap, links: &Links) -> MapPart<'a> {
+    let resource = flavor.resources.first().map(|row| row.resource.as_str()).unwrap_or_default();
+    let of = if map.wider { "wider domain, because there are too many hosts to show" } else { "host" };
+    let (occupied, is_cut) = map.occupied(links);
+    let rest = map.rest.as_ref().map(|rest| {
+        let domains = text::counted(rest.domains, "other domain");
+        format!("{domains} without a workload of this namespace: {} free.", text::amount(&rest.free))
+    });
+    MapPart {
+        topology: &flavor.topology,
+        cells: format!("free {resource} by {of}"),
+        blocks: map.drawn(links),
+        occupied,
+        is_cut,
+        rest: rest.unwrap_or_default(),
+    }
+}
+
 /// Returns the address of a page of flavors.
 fn href(links: &Links, query: &FlavorQuery) -> String {
-    let pairs = [("pod", query.pod.as_str()), ("cq", &query.cluster_queue)];
+    let pairs =
+        [("pod", query.pod.as_str()), ("cq", &query.cluster_queue), ("ns", &query.namespace)];
     if query.flavor.is_empty() {
         return links.with_query("/flavors", &pairs);
     }
     links.with_query(&format!("/flavors/{}", encode(&query.flavor)), &pairs)
 }
 
-fn resource_rows(flavor: &FlavorView, links: &Links) -> Vec<FlavorRow> {
+fn resource_rows(flavor: &FlavorView, query: &FlavorQuery, links: &Links) -> Vec<FlavorRow> {
     if flavor.resources.is_empty() {
-        return vec![flavor_row(flavor, None, links)];
+        return vec![flavor_row(flavor, None, (query, links))];
     }
-    flavor.resources.iter().map(|resource| flavor_row(flavor, Some(resource), links)).collect()
+    let row = |resource| flavor_row(flavor, Some(resource), (query, links));
+    flavor.resources.iter().map(row).collect()
 }
 
-fn flavor_row(flavor: &FlavorView, resource: Option<&FlavorResourceView>, links: &Links) -> FlavorRow {
+fn flavor_row(
+    flavor: &FlavorView,
+    resource: Option<&FlavorResourceView>,
+    (query, links): (&FlavorQuery, &Links),
+) -> FlavorRow {
     let amount = |of: fn(&FlavorResourceView) -> &AmountView| {
         resource.map_or_else(|| text::NONE.to_owned(), |row| text::amount(of(row)))
     };
@@ -178,7 +228,7 @@ fn flavor_row(flavor: &FlavorView, resource: Option<&FlavorResourceView>, links:
     let gang = flavor.levels.last().map(|level| text::counted(level.largest_gang, "pod"));
     FlavorRow {
         name: flavor.metadata.name.clone(),
-        href: links.flavor(&flavor.metadata.name),
+        href: href(links, &FlavorQuery { flavor: flavor.metadata.name.clone(), ..query.clone() }),
         resource: resource.map(|row| row.resource.clone()).unwrap_or_default(),
         nodes: text::count(nodes.total),
         schedulable_nodes: text::count(nodes.schedulable),

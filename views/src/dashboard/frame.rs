@@ -202,6 +202,7 @@ fn navigation(request: &Request, section: Section) -> Vec<NavigationLink> {
         Scope::Namespace(name) => vec![
             link("Namespace", request.links.namespace(name), Section::Namespace),
             link("Pending", request.links.with_query("/pending", &[("ns", name)]), Section::Pending),
+            link("Flavors", request.links.with_query("/flavors", &[("ns", name)]), Section::Flavors),
             link(
                 "Preemptions",
                 request.links.with_query("/preemptions", &[("ns", name)]),

@@ -1,9 +1,11 @@
-//! A map of the free capacity in the domains of a topology: blocks of rows of cells.
+//! A map of the free capacity in the domains of a topology: blocks of rows of cells, with the workloads that are there.
 //!
-//! Invariant: it has at most 2,000 cells; for a larger topology its cells are the next wider domains.
+//! Invariants: it has at most 2,000 cells; for a larger topology its cells are the next wider domains, without workloads. Of the
+//! nodes without a workload of the viewer, a viewer of a namespace sees the sum alone.
 
 use super::text;
-use crate::visibility::views::{AmountView, DomainView};
+use crate::visibility::node_workloads::NodeWorkloads;
+use crate::visibility::views::{AmountView, DomainView, OccupantView};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -11,6 +13,8 @@ use std::collections::BTreeMap;
 const MAX_CELLS: usize = 2_000;
 /// Most cells of a row.
 const ROW_CELLS: usize = 16;
+/// Most workloads of a cell that are named.
+const MAX_NAMED: usize = 5;
 
 /// A map of free capacity.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -20,6 +24,19 @@ pub struct HeatMap {
     pub wider: bool,
     /// Blocks: each has the cells below one wider domain.
     pub blocks: Vec<HeatBlock>,
+    /// The domains without a workload of the viewer, for a viewer of a namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rest: Option<HeatRest>,
+}
+
+/// Domains as a sum.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HeatRest {
+    /// Number of the domains.
+    pub domains: u64,
+    /// Free capacity of the schedulable ones.
+    pub free: AmountView,
 }
 
 /// A block of a map.
@@ -58,6 +75,20 @@ pub struct HeatCell {
     pub capacity: AmountView,
     /// Whether a node of the domain is ready and not cordoned.
     pub schedulable: bool,
+    /// Workloads there that the viewer may see, the largest first, at most 5.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub workloads: Vec<OccupantView>,
+    /// Number of further workloads that the viewer may see.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub more: u64,
+    /// Number of workloads that the viewer may not see.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub others: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A domain before it is put into a row.
@@ -66,6 +97,8 @@ struct Domain {
     free: f64,
     capacity: f64,
     schedulable: bool,
+    workloads: Vec<OccupantView>,
+    others: u64,
 }
 
 /// Returns a sum as an amount: a whole number, or with a few decimals.
@@ -75,13 +108,18 @@ fn amount(value: f64) -> AmountView {
 }
 
 /// Returns the domains of the cells, and whether they are wider than the narrowest ones.
-fn domains(views: &[DomainView]) -> (Vec<Domain>, bool) {
+fn domains(views: &[DomainView], workloads: &NodeWorkloads) -> (Vec<Domain>, bool) {
     let number = |amount: &AmountView| text::value(amount).unwrap_or(0.0);
-    let domain = |view: &DomainView| Domain {
-        values: view.values.clone(),
-        free: number(&view.free),
-        capacity: number(&view.capacity),
-        schedulable: view.schedulable,
+    let domain = |view: &DomainView| {
+        let there = workloads.on(&view.values);
+        Domain {
+            values: view.values.clone(),
+            free: number(&view.free),
+            capacity: number(&view.capacity),
+            schedulable: view.schedulable,
+            workloads: there.map(|there| there.seen.clone()).unwrap_or_default(),
+            others: there.map_or(0, |there| there.others),
+        }
     };
     let mut domains: Vec<Domain> = views.iter().map(domain).collect();
     let mut wider = false;
@@ -91,7 +129,14 @@ fn domains(views: &[DomainView]) -> (Vec<Domain>, bool) {
         for domain in domains {
             let levels = domain.values.len().saturating_sub(1).max(1);
             let values: Vec<String> = domain.values.into_iter().take(levels).collect();
-            let empty = Domain { values: values.clone(), free: 0.0, capacity: 0.0, schedulable: false };
+            let empty = Domain {
+                values: values.clone(),
+                free: 0.0,
+                capacity: 0.0,
+                schedulable: false,
+                workloads: Vec::new(),
+                others: 0,
+            };
             let sum = sums.entry(values).or_insert(empty);
             if domain.schedulable {
                 sum.free += domain.free;
@@ -107,9 +152,9 @@ fn domains(views: &[DomainView]) -> (Vec<Domain>, bool) {
 }
 
 impl HeatMap {
-    /// Returns the map of the domains of a flavor; `None` if the flavor has no domains.
-    pub fn of(views: &[DomainView]) -> Option<Self> {
-        let (domains, wider) = domains(views);
+    /// Returns the map of the domains of a flavor with their workloads; `None` if the flavor has no domains.
+    pub fn of(views: &[DomainView], workloads: &NodeWorkloads) -> Option<Self> {
+        let (domains, wider) = domains(views, workloads);
         let mut grouped: BTreeMap<(String, String), Vec<Domain>> = BTreeMap::new();
         for domain in domains {
             let mut above = domain.values.clone();
@@ -131,12 +176,31 @@ impl HeatMap {
             block.free = amount(*free);
         }
         let blocks: Vec<HeatBlock> = blocks.into_values().map(|(_, block)| block).collect();
-        (!blocks.is_empty()).then_some(Self { wider, blocks })
+        (!blocks.is_empty()).then_some(Self { wider, blocks, rest: None })
     }
 
-    /// Returns the blocks as a page draws them.
-    pub(super) fn drawn(&self) -> Vec<DrawnBlock> {
-        self.blocks.iter().map(DrawnBlock::of).collect()
+    /// Returns the map of the domains with a workload of a viewer that does not see the cluster, and the sum of the others;
+    /// `None` if the flavor has no domains.
+    pub fn of_tenant(views: &[DomainView], workloads: &NodeWorkloads) -> Option<Self> {
+        let has_own =
+            |view: &&DomainView| workloads.on(&view.values).is_some_and(|there| !there.seen.is_empty());
+        let (own, rest): (Vec<&DomainView>, Vec<&DomainView>) = views.iter().partition(has_own);
+        if views.is_empty() {
+            return None;
+        }
+        let own: Vec<DomainView> = own.into_iter().cloned().collect();
+        let schedulable = rest.iter().filter(|view| view.schedulable);
+        let free: f64 = schedulable.filter_map(|view| text::value(&view.free)).sum();
+        let domains = u64::try_from(rest.len()).unwrap_or(u64::MAX);
+        let rest = Some(HeatRest { domains, free: amount(free) }).filter(|rest| rest.domains > 0);
+        Some(Self { rest, ..Self::of(&own, workloads).unwrap_or_default() })
+    }
+}
+
+impl HeatCell {
+    /// Returns whether a workload is there.
+    pub(super) const fn is_occupied(&self) -> bool {
+        !self.workloads.is_empty() || self.others > 0
     }
 }
 
@@ -146,80 +210,16 @@ fn cell(domain: &Domain) -> HeatCell {
         free: amount(domain.free),
         capacity: amount(domain.capacity),
         schedulable: domain.schedulable,
-    }
-}
-
-/// A block as a page draws it.
-pub(super) struct DrawnBlock {
-    pub(super) name: String,
-    /// Names of the cells, if all rows have the same names.
-    pub(super) columns: Vec<String>,
-    pub(super) width: usize,
-    pub(super) free: String,
-    pub(super) rows: Vec<DrawnRow>,
-}
-
-pub(super) struct DrawnRow {
-    pub(super) name: String,
-    pub(super) free: String,
-    pub(super) cells: Vec<DrawnCell>,
-}
-
-pub(super) struct DrawnCell {
-    pub(super) class: &'static str,
-    pub(super) shown: String,
-    /// Name and free capacity of the domain.
-    pub(super) label: String,
-}
-
-impl DrawnBlock {
-    fn of(block: &HeatBlock) -> Self {
-        let names =
-            |row: &HeatRow| -> Vec<String> { row.cells.iter().map(|cell| cell.name.clone()).collect() };
-        let columns = block.rows.first().map(names).unwrap_or_default();
-        let same = block.rows.iter().all(|row| names(row) == columns);
-        let row = |row: &HeatRow| DrawnRow {
-            name: row.name.clone(),
-            free: text::amount(&row.free),
-            cells: row.cells.iter().map(|cell| DrawnCell::of(cell, &[&block.name, &row.name])).collect(),
-        };
-        Self {
-            name: block.name.clone(),
-            columns: if same { columns } else { Vec::new() },
-            width: block.rows.iter().map(|row| row.cells.len()).max().unwrap_or_default(),
-            free: text::amount(&block.free),
-            rows: block.rows.iter().map(row).collect(),
-        }
-    }
-}
-
-impl DrawnCell {
-    fn of(cell: &HeatCell, above: &[&String]) -> Self {
-        let place = above.iter().map(|name| name.as_str()).chain([cell.name.as_str()]);
-        let place = place.filter(|name| !name.is_empty()).collect::<Vec<_>>().join(" ");
-        if !cell.schedulable {
-            return Self { class: "hx", shown: "×".to_owned(), label: format!("{place}: not schedulable") };
-        }
-        let shown = text::amount(&cell.free);
-        let (free, capacity) = (text::value(&cell.free), text::value(&cell.capacity));
-        let part = match (free, capacity) {
-            (Some(free), Some(capacity)) if capacity > 0.0 => free / capacity,
-            _ => 0.0,
-        };
-        let class = match part {
-            part if part <= 0.0 => "h0",
-            part if part >= 1.0 => "h4",
-            part if part <= 1.0 / 3.0 => "h1",
-            part if part <= 2.0 / 3.0 => "h2",
-            _ => "h3",
-        };
-        Self { class, label: format!("{place}: {shown} free"), shown }
+        workloads: domain.workloads.iter().take(MAX_NAMED).cloned().collect(),
+        more: u64::try_from(domain.workloads.len().saturating_sub(MAX_NAMED)).unwrap_or(u64::MAX),
+        others: domain.others,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dashboard::links::Links;
 
     fn domain(values: &[&str], free: u64, schedulable: bool) -> DomainView {
         let amount = |value: u64| AmountView { value: value.to_string(), number: Some(value.into()) };
@@ -231,6 +231,10 @@ mod tests {
         }
     }
 
+    fn cells_of(map: &HeatMap) -> impl Iterator<Item = &HeatCell> {
+        map.blocks.iter().flat_map(|block| &block.rows).flat_map(|row| &row.cells)
+    }
+
     #[test]
     fn cells_are_grouped_by_their_wider_domains() {
         let domains = [
@@ -240,8 +244,8 @@ mod tests {
             domain(&["b1", "r2", "h2"], 3, false),
             domain(&["b2", "r1", "x"], 7, true),
         ];
-        let map = HeatMap::of(&domains).unwrap();
-        let drawn = map.drawn();
+        let map = HeatMap::of(&domains, &NodeWorkloads::default()).unwrap();
+        let drawn = map.drawn(&Links::default());
         let shown: Vec<_> =
             drawn.iter().map(|block| (&*block.name, &*block.free, block.rows.len())).collect();
         assert_eq!((shown, map.wider), (vec![("b1", "10", 2), ("b2", "7", 1)], false));
@@ -250,7 +254,12 @@ mod tests {
         let classes: Vec<_> = cells.map(|cell| cell.class).collect();
         assert_eq!(classes, ["h4", "h0", "h1", "hx", "h3"]);
         assert_eq!(drawn[0].rows[1].cells[1].label, "b1 r2 h2: not schedulable");
-        assert_eq!(HeatMap::of(&[]), None);
+        assert!(cells_of(&map).all(|cell| !cell.is_occupied()) && map.occupied(&Links::default()).0.is_empty());
+        assert_eq!(HeatMap::of(&[], &NodeWorkloads::default()), None);
+        assert_eq!(HeatMap::of_tenant(&[], &NodeWorkloads::default()), None);
+        let tenant = HeatMap::of_tenant(&domains, &NodeWorkloads::default()).unwrap();
+        let rest = tenant.rest.unwrap();
+        assert_eq!((tenant.blocks.len(), rest.domains, rest.free.value.as_str()), (0, 5, "17"), "no name");
     }
 
     #[test]
@@ -262,14 +271,13 @@ mod tests {
             .collect();
         let views: Vec<DomainView> =
             names.iter().map(|values| domain(&values.each_ref().map(String::as_str), 1, true)).collect();
-        let map = HeatMap::of(&views).unwrap();
-        let cells: Vec<_> =
-            map.blocks.iter().flat_map(|block| &block.rows).flat_map(|row| &row.cells).collect();
+        let map = HeatMap::of(&views, &NodeWorkloads::default()).unwrap();
+        let cells: Vec<_> = cells_of(&map).collect();
         assert_eq!((cells.len(), map.wider), (500, true));
         assert!(cells.iter().all(|cell| cell.free.value == "10"));
         let flat: Vec<DomainView> =
             (0..3_000).map(|number| domain(&[&*format!("h{number}")], 1, true)).collect();
-        assert_eq!(domains(&flat).0.len(), MAX_CELLS, "there are no wider domains");
+        assert_eq!(domains(&flat, &NodeWorkloads::default()).0.len(), MAX_CELLS, "there are no wider domains");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod escape;
 mod flavors;
 mod frame;
 mod heat;
+mod heat_drawing;
 mod links;
 mod live;
 mod marks;
@@ -41,7 +42,7 @@ pub use data::{
 };
 pub use flavors::{FlavorPage, FlavorQuery};
 pub use frame::{Freshness, Request, Scope};
-pub use heat::{HeatBlock, HeatCell, HeatMap, HeatRow};
+pub use heat::{HeatBlock, HeatCell, HeatMap, HeatRest, HeatRow};
 pub use links::{Links, encode};
 pub use live::{Fragments, changes, row_ids};
 pub use messages::{Message, MissingRight, forbidden, login, message};

@@ -195,7 +195,12 @@ impl PageQuestion {
 }
 
 fn flavors(name: &str, value: &impl Fn(&str) -> String) -> FlavorQuery {
-    FlavorQuery { flavor: name.to_owned(), pod: value("pod"), cluster_queue: value("cq") }
+    FlavorQuery {
+        flavor: name.to_owned(),
+        pod: value("pod"),
+        cluster_queue: value("cq"),
+        namespace: value("ns"),
+    }
 }
 
 fn audit(value: &impl Fn(&str) -> String) -> Result<AuditQuery, BadAddress> {
@@ -285,6 +290,8 @@ mod tests {
             ("/finished?cq=a&ns=b&lq=c&q=x&limit=20&after=k", Some("b")),
             ("/flavors", None),
             ("/flavors/a%2Fb?pod=gpu%3D8&cq=c", None),
+            ("/flavors?pod=gpu%3D8", None),
+            ("/flavors/a?ns=b", Some("b")),
             ("/audit", None),
             ("/audit?severity=error&check=cohort-cycle&ns=a", Some("a")),
             ("/preemptions", None),

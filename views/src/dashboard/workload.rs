@@ -96,8 +96,15 @@ struct AheadRow {
 struct PodSetRow {
     name: String,
     count: String,
-    resources: Vec<String>,
+    resources: Vec<GrantedRow>,
     domains: Vec<(String, String)>,
+}
+
+/// An amount of a resource, with its flavor and the page of that.
+struct GrantedRow {
+    amount: String,
+    flavor: String,
+    href: String,
 }
 
 struct HistoryRow {
@@ -200,7 +207,12 @@ fn render(request: &Request, data: &WorkloadPage) -> askama::Result<String> {
         options: verdict.options.iter().map(option).collect(),
         ahead: verdict.ahead.as_ref().map(|ahead| ahead_rows(ahead, links)).unwrap_or_default(),
         ahead_note: ahead_note(verdict),
-        pod_sets: verdict.admission.iter().flat_map(|admission| &admission.pod_sets).map(pod_set).collect(),
+        pod_sets: verdict
+            .admission
+            .iter()
+            .flat_map(|admission| &admission.pod_sets)
+            .map(|set| pod_set(set, request))
+            .collect(),
         history: history(&verdict.history, links, request.now),
         history_since: verdict.history_since.map(|time| Moment::clock_on(time, request.now)),
         checks: verdict.checks.iter().map(check).collect(),
@@ -322,9 +334,15 @@ fn ahead_note(verdict: &Verdict) -> String {
     parts.join(" ")
 }
 
-fn pod_set(pod_set: &PodSetAdmission) -> PodSetRow {
-    let resource = |need: &crate::visibility::views::Need| {
-        format!("{} {} in {}", text::amount(&need.amount), need.resource, need.flavor)
+fn pod_set(pod_set: &PodSetAdmission, request: &Request) -> PodSetRow {
+    let namespace = match &request.scope {
+        Scope::Namespace(name) => name.as_str(),
+        Scope::Cluster | Scope::Nothing => "",
+    };
+    let resource = |need: &crate::visibility::views::Need| GrantedRow {
+        amount: format!("{} {}", text::amount(&need.amount), need.resource),
+        flavor: need.flavor.clone(),
+        href: request.links.with_query(&format!("/flavors/{}", encode(&need.flavor)), &[("ns", namespace)]),
     };
     PodSetRow {
         name: pod_set.name.clone(),

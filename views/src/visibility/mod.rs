@@ -15,6 +15,7 @@ pub mod history;
 pub mod managers;
 mod next_heads;
 mod next_limits;
+pub mod node_workloads;
 mod occupants;
 pub mod offline;
 pub mod page;

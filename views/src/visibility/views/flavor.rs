@@ -70,6 +70,18 @@ pub struct PodSetShape {
     pub pod: Vec<super::workload::Need>,
 }
 
+/// A workload on a host, or in a narrowest domain.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OccupantView {
+    /// Namespace of the workload.
+    pub namespace: String,
+    /// Name of the workload.
+    pub name: String,
+    /// What its pods there use, of the first resource of the flavor.
+    pub amount: AmountView,
+}
+
 /// A host, or a narrowest domain, of a topology.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -23,7 +23,7 @@ pub use answer::{
 pub use comparison::{Comparison, Factor, Scope};
 pub use finding::{Check, Finding, FindingCounts, FindingObject, Severity, WorkloadClass};
 pub use flavor::{
-    DomainView, FlavorResourceView, FlavorView, JobFitView, LevelView, NodeCount, PodSetShape,
+    DomainView, FlavorResourceView, FlavorView, JobFitView, LevelView, NodeCount, OccupantView, PodSetShape,
     QueueCapacityView, QueueFlavorView, QueueLevelView,
 };
 pub use history::{
