@@ -103,6 +103,7 @@ impl PageHistory {
             until: None,
             resource: given(&query.resource),
             namespace: given(&query.namespace),
+            steps: true,
         };
         match &*self.ask(access, HistoryTopic::Usage(topic), LINES_TTL).await? {
             HistoryAnswer::Usage(answer) => Ok(UsagePage { query: query.clone(), answer: answer.clone() }),

@@ -3,6 +3,10 @@
 //! Invariants: a chart has a text alternative; its scale begins at 0 and ends at a round number; without a line there is no
 //! chart.
 
+mod bars;
+
+pub(super) use bars::of_steps;
+
 use super::text;
 use crate::visibility::history::is_bytes;
 use crate::visibility::views::{LineReport, LineView, QuotaView, Recorded};

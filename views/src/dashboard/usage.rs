@@ -1,13 +1,15 @@
-//! The page of usage: hours by group in a period, with their borrowed part and the part lost to preemption, and waits.
+//! The page of usage: a table of hours by group for each resource, with their borrowed part and the part lost to preemption, and
+//! waits; a chart of the scarcest resource over the period.
 //!
 //! Invariants: it has at most 200 rows, ordered within a resource by hours; sums and CSV include all rows.
 
+use super::chart::{self, Chart};
 use super::frame::{Frame, Request, Section};
 use super::links::{Links, in_form};
 use super::page::{AddressedPage, Page, given};
 use super::text::{self, Moment};
 use crate::history::{Gap, UsageGroup};
-use crate::visibility::history::csv;
+use crate::visibility::history::{csv, resource_rank};
 use crate::visibility::views::{Answer, HoursView, Recorded, UsageReport, UsageView};
 use askama::Template;
 use jiff::Timestamp;
@@ -79,13 +81,22 @@ struct UsageTemplate<'a> {
     groups: Vec<Choice>,
     periods: Vec<Choice>,
     resources: Vec<Choice>,
-    rows: Vec<Row>,
-    sums: Vec<Row>,
+    chart: Option<Chart>,
+    tables: Vec<ResourceTable>,
     /// Note that there are more rows; empty if all are shown.
     more: &'static str,
     recorded: String,
-    attribution: &'a str,
+    attribution: String,
     csv: String,
+}
+
+/// Hours of a resource.
+struct ResourceTable {
+    /// Id of the heading.
+    id: String,
+    resource: String,
+    rows: Vec<Row>,
+    sum: Row,
 }
 
 struct Choice {
@@ -98,7 +109,6 @@ struct Row {
     name: String,
     /// Address of the group's page; empty if there is none.
     href: String,
-    resource: String,
     jobs: String,
     hours: String,
     part: Part,
@@ -163,13 +173,22 @@ fn render(request: &Request, data: &UsagePage) -> askama::Result<String> {
     let group = query.group().unwrap_or(UsageGroup::Queue);
     let mut items: Vec<&UsageView> = report.items.iter().collect();
     items.sort_by(|a, b| {
-        let resources = rank(&a.resource).cmp(&rank(&b.resource));
+        let resources = resource_rank(&a.resource).cmp(&resource_rank(&b.resource));
         resources.then(b.used.hours.total_cmp(&a.used.hours)).then(a.group.cmp(&b.group))
     });
     let mut sums: Vec<&UsageView> = report.sums.iter().collect();
-    sums.sort_by(|a, b| rank(&a.resource).cmp(&rank(&b.resource)));
-    let whole = |row: &UsageView| sums.iter().find(|sum| sum.resource == row.resource).copied();
-    let shown = items.iter().take(MAX_ROWS);
+    sums.sort_by(|a, b| resource_rank(&a.resource).cmp(&resource_rank(&b.resource)));
+    let shown = items.get(..MAX_ROWS).unwrap_or(&items);
+    let table = |(number, sum): (usize, &&UsageView)| ResourceTable {
+        id: format!("usage-{number}"),
+        resource: sum.resource.clone(),
+        rows: shown
+            .iter()
+            .filter(|item| item.resource == sum.resource)
+            .map(|item| row(item, Some(*sum), group_href(links, group, (item, &query.namespace))))
+            .collect(),
+        sum: row(sum, None, String::new()),
+    };
     UsageTemplate {
         frame: Frame::of(request, "Usage", Section::Usage, (&data.answer.source, data.answer.partial)),
         query,
@@ -179,21 +198,14 @@ fn render(request: &Request, data: &UsagePage) -> askama::Result<String> {
         groups: groups(group, query),
         periods: periods(query),
         resources: resources(&sums, query),
-        rows: shown
-            .map(|item| row(item, whole(item), group_href(links, group, (item, &query.namespace))))
-            .collect(),
-        sums: sums.iter().map(|sum| row(sum, None, String::new())).collect(),
+        chart: chart::of_steps(&report.steps),
+        tables: sums.iter().enumerate().map(table).collect(),
         more: if items.len() > MAX_ROWS { "The groups with the most hours are shown." } else { "" },
         recorded: recorded(&report.recorded),
-        attribution: &report.attribution,
+        attribution: text::sentence(&report.attribution),
         csv: in_form(&href(links, query), "csv"),
     }
     .render()
-}
-
-/// Sort key of resources. Devices such as GPUs first: users ask for them, and CPU and memory come with them.
-fn rank(resource: &str) -> (bool, &str) {
-    (!resource.contains('/'), resource)
 }
 
 const fn heading(group: UsageGroup) -> &'static str {
@@ -289,14 +301,16 @@ fn group_href(links: &Links, group: UsageGroup, (row, namespace): (&UsageView, &
 }
 
 fn row(view: &UsageView, whole: Option<&UsageView>, href: String) -> Row {
-    let hours = |hours: &HoursView| {
-        if hours.text.is_empty() { text::NONE.to_owned() } else { text::grouped(&hours.text) }
+    let hours = |hours: &HoursView| match hours.text.as_str() {
+        "" => text::NONE.to_owned(),
+        // No hours need no unit.
+        _ if hours.hours.abs() <= f64::EPSILON => "0".to_owned(),
+        shown => text::grouped(shown),
     };
     let wait = |seconds: Option<i64>| seconds.map_or_else(Moment::default, Moment::lasting);
     Row {
         name: if view.group.is_empty() { text::NONE.to_owned() } else { view.group.clone() },
         href,
-        resource: view.resource.clone(),
         jobs: text::count(view.jobs),
         hours: hours(&view.used),
         part: part(view, whole),

@@ -123,6 +123,7 @@ impl Asked {
             until,
             resource: self.request.option("resource").filter(|text| !text.is_empty()),
             namespace: self.asked_namespace(),
+            steps: false,
         };
         match self.ask_history(access, HistoryTopic::Usage(topic)).await? {
             HistoryAnswer::Usage(answer) if self.request.format == Format::Table => {

@@ -9,6 +9,7 @@ mod lines;
 mod period;
 mod question;
 mod replicas;
+mod steps;
 mod tables;
 mod timeline;
 
@@ -20,6 +21,7 @@ pub use question::{
     ReadRecord, UsageTopic,
 };
 pub use replicas::{REPORT_INTERVAL, RingReport, RingStarts};
+pub use steps::resource_rank;
 pub use tables::workload_text;
 pub use timeline::{add_evictions, add_waits};
 
@@ -274,6 +276,7 @@ fn report(
         sums: usage.sums.iter().map(view).collect(),
         recorded,
         attribution: attribution.to_owned(),
+        steps: Vec::new(),
     })
 }
 

@@ -5,6 +5,7 @@
 
 use super::export::{ExportPage, ExportQuery, ExportTopic};
 use super::lines::day;
+use super::steps::steps;
 use super::{HistorySource, lines};
 use crate::history::{Gap, HistoryView, PreemptionQuery, RecordedUsage, UsageGroup, UsageQuery};
 use crate::snapshot::Snapshot;
@@ -89,6 +90,9 @@ pub struct UsageTopic {
     /// Name of the namespace; `None` for all.
     #[serde(default)]
     pub namespace: Option<String>,
+    /// Whether the sums of the steps of the period are asked for, too.
+    #[serde(default)]
+    pub steps: bool,
 }
 
 /// The lines that are asked for.
@@ -253,10 +257,14 @@ impl HistoryQuestion {
                     namespace: topic.namespace.as_deref(),
                     cohorts: &cohorts,
                 };
-                let report = match state.record {
-                    Some(record) => source.recorded_usage(&query, &self.access, record)?,
-                    None => source.usage(&query, &self.access).map_err(ModelError::Invalid)?,
+                let usage = |query: &UsageQuery<'_>| match state.record {
+                    Some(record) => source.recorded_usage(query, &self.access, record),
+                    None => source.usage(query, &self.access).map_err(ModelError::Invalid),
                 };
+                let mut report = usage(&query)?;
+                if topic.steps {
+                    report.steps = steps(&query, &report, usage)?;
+                }
                 HistoryAnswer::Usage(answered(report, origin))
             }
             HistoryTopic::Lines(topic) => {

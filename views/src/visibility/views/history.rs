@@ -179,6 +179,29 @@ pub struct UsageReport {
     /// How borrowed hours are attributed, where they are not exact.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub attribution: String,
+    /// Sums of the first resource by hours, days or weeks, if they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<UsageStep>,
+}
+
+/// Usage of a resource in a part of a period.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UsageStep {
+    /// Start of the part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub from: Option<Timestamp>,
+    /// End of the part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub until: Option<Timestamp>,
+    /// The resource.
+    pub resource: String,
+    /// Used.
+    pub used: HoursView,
+    /// Used above the nominal quota.
+    pub borrowed: HoursView,
 }
 
 /// Usage of a resource by a group.

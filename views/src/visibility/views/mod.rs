@@ -28,7 +28,7 @@ pub use flavor::{
 };
 pub use history::{
     DayReport, HistoryAmount, HistoryWorkload, HoursOf, HoursView, LineReport, LineView, PreemptionReport,
-    PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageView,
+    PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageStep, UsageView,
 };
 pub use manager::{DecisionView, HistoryView, LeaderView, ManagerView, WatchView, WriteView};
 pub use past_usage::PastUsage;
