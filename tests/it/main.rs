@@ -31,6 +31,7 @@ mod crds;
 mod dashboard_missing;
 mod dashboard_pages;
 mod dashboard_registers;
+mod dashboard_role;
 mod dashboard_style;
 mod disowned_pods;
 mod dockerfile;
