@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::kube::client::{ClientBuilder, DynBody};
-use ::kube::config::{KubeConfigOptions, Kubeconfig};
+use ::kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use ::kube::{Client, Config};
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Request, Response};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Request, Response};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
@@ -27,6 +27,9 @@ use super::rate_limit::RateLimiter;
 use super::server_clock::ServerClock;
 use crate::api::ObjectKey;
 use crate::cache::ApiResourceInfo;
+
+/// Rate of calls with the tokens of users, all together.
+const USER_RATE: Rate = Rate { per_second: 20.0, burst: 40.0 };
 
 /// Why a client could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +126,8 @@ pub struct Clients {
     pub watch: Client,
     /// For single calls.
     pub call: Caller,
+    /// Without the credentials of this process: each call has those of a user.
+    pub user: Caller,
     /// For the lease: its own connection, so that a burst of writes does not delay renewals.
     pub lease: Caller,
     /// Estimate of the API server's clock from the `Date` headers of all responses.
@@ -150,6 +155,8 @@ impl Clients {
         call_config.default_retry = false;
         call_config.connect_timeout = Some(timeouts.call);
         let clock = Arc::new(ServerClock::default());
+        let mut user_config = call_config.clone();
+        user_config.auth_info = AuthInfo::default();
         // A client spawns its tasks on the current runtime.
         let lease = {
             let _guard = lease_runtime.enter();
@@ -158,6 +165,8 @@ impl Clients {
         Ok(Self {
             watch: client_with_clock(config, &clock)?,
             call: Caller::new(client_with_clock(call_config, &clock)?, timeouts.call).with_rate(rate),
+            user: Caller::new(client_with_clock(user_config, &clock)?, timeouts.call)
+                .with_rate(Some(USER_RATE)),
             lease: Caller::new(lease, timeouts.lease),
             clock,
         })
@@ -324,6 +333,15 @@ impl Caller {
     /// Makes a GET call that accepts these content types, such as a table.
     pub async fn get_as(&self, path: &str, accept: &str) -> Result<Value, CallError> {
         self.send(Request::get(path).header(ACCEPT, accept).body(Vec::new())).await
+    }
+
+    /// Makes a GET call with the bearer token of a user. This caller must have no credentials of its own. No error contains the
+    /// token.
+    pub async fn get_with_token(&self, path: &str, token: &str) -> Result<Value, CallError> {
+        let mut header = HeaderValue::from_str(&format!("Bearer {token}"))
+            .map_err(|_| CallError::Request("the token has characters that no header has".to_owned()))?;
+        header.set_sensitive(true);
+        self.send(Request::get(path).header(AUTHORIZATION, header).body(Vec::new())).await
     }
 
     /// Makes a GET call.

@@ -137,6 +137,7 @@ impl Fixture {
             authorizer: UserAuthorizer::new(&caller, "sluice-dashboard"),
             models: recorded.clone(),
             tenant_detail: TenantDetail::None,
+            objects: None,
             retiring,
         });
         Self { server, recorded, router, retire }

@@ -155,6 +155,7 @@ impl Server {
             authorizer: UserAuthorizer::new(&caller(), "sluice-dashboard"),
             models: recorded.clone(),
             tenant_detail: TenantDetail::default(),
+            objects: None,
             retiring: retiring.clone(),
         });
         let pair = CertificateAuthority::new("dashboard")?.server("dashboard", &["127.0.0.1"])?;

@@ -88,6 +88,8 @@ pub(super) fn router(
         authorizer,
         models: Arc::new(models),
         tenant_detail: settings.tenant_detail(),
+        // A token for the dashboard alone is none for the API server.
+        objects: args.dashboard_audience.is_empty().then(|| shared.clients.user.clone()),
         retiring: shared.stop.acting.clone(),
     })
 }

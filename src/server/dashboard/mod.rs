@@ -7,6 +7,7 @@
 mod answer;
 mod events;
 pub mod models;
+mod objects;
 mod requests;
 mod session;
 mod signing_in;
@@ -25,6 +26,7 @@ use self::events::Streams;
 use self::models::{Models, NoValue, Value};
 use self::session::Cookies;
 use crate::dashboard::{Links, PageQuestion};
+use crate::kube::client::Caller;
 use crate::server::apis::question_rate::QuestionRate;
 use crate::server::shared_answers::SharedAnswers;
 use crate::server::user_authorizer::UserAuthorizer;
@@ -46,6 +48,8 @@ pub struct Settings {
     pub models: Arc<dyn Models>,
     /// Details of shared queues that viewers of a namespace may see.
     pub tenant_detail: TenantDetail,
+    /// Reads objects with the tokens of viewers; `None` if their tokens are not for the API server.
+    pub objects: Option<Caller>,
     /// True once browsers should use another replica.
     pub retiring: watch::Receiver<bool>,
 }
@@ -57,6 +61,7 @@ pub(crate) struct Dashboard {
     authorizer: UserAuthorizer,
     models: Arc<dyn Models>,
     tenant_detail: TenantDetail,
+    objects: Option<Caller>,
     retiring: watch::Receiver<bool>,
     streams: Streams,
     rate: QuestionRate,
@@ -93,6 +98,7 @@ pub fn router(settings: Settings) -> Router {
         authorizer: settings.authorizer,
         models: settings.models,
         tenant_detail: settings.tenant_detail,
+        objects: settings.objects,
         retiring: settings.retiring,
         streams: Streams::default(),
         rate: QuestionRate::default(),
@@ -107,6 +113,7 @@ pub fn router(settings: Settings) -> Router {
         .route(&at("/logout"), post(signing_in::sign_out))
         .route(&at("/namespaces"), get(requests::choose_namespace))
         .route(&at("/events"), get(events::stream))
+        .route(&at("/objects/{*name}"), get(objects::object))
         .route(&at("/"), get(requests::page))
         .route(&at("/{*path}"), get(requests::page));
     if !dashboard.links.prefix().is_empty() {

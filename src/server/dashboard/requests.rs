@@ -17,7 +17,7 @@ use crate::dashboard::{self as pages, Asset, Message, MissingRight, PageQuestion
 use crate::server::user_authorizer::NoReview;
 
 /// Returns path and query below the path prefix.
-fn address(dashboard: &Dashboard, request: &Request) -> String {
+pub(super) fn address(dashboard: &Dashboard, request: &Request) -> String {
     let path = request.uri().path().strip_prefix(dashboard.links.prefix()).unwrap_or_default();
     let path = if path.is_empty() { "/" } else { path };
     request.uri().query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"))
@@ -44,6 +44,7 @@ impl Dashboard {
             freshness: self.models.freshness(),
             now: Timestamp::now(),
             namespaces: self.cookies.visited(headers),
+            reads_objects: self.objects.is_some(),
         }
     }
 }
@@ -106,7 +107,12 @@ impl From<BadAddress> for NoValue {
 }
 
 /// Answers an address that names no page. A client that has not signed in gets the login page, as for every address.
-async fn unanswered(dashboard: &Dashboard, headers: &HeaderMap, address: &str, none: NoValue) -> Response {
+pub(super) async fn unanswered(
+    dashboard: &Dashboard,
+    headers: &HeaderMap,
+    address: &str,
+    none: NoValue,
+) -> Response {
     let query = address.split_once('?').map_or("", |(_, query)| query);
     let asks_json = query.split('&').any(|pair| pair == "o=json");
     let form = if asks_json || wants_json(headers) { Form::Json } else { Form::Html };
@@ -124,7 +130,7 @@ async fn unanswered(dashboard: &Dashboard, headers: &HeaderMap, address: &str, n
 }
 
 /// Answers a page that has no value.
-fn without_value(
+pub(super) fn without_value(
     dashboard: &Dashboard,
     headers: &HeaderMap,
     (shown, form): (&pages::Request, Form),
@@ -171,7 +177,7 @@ fn without_value(
 }
 
 /// Answers a client without a valid token, or without the right to see the page.
-fn refuse(
+pub(super) fn refuse(
     dashboard: &Dashboard,
     headers: &HeaderMap,
     address: &str,

@@ -5,6 +5,7 @@ use super::data::{ClusterQueuePage, PathNode};
 use super::frame::{Frame, Request, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
+use super::object::{ObjectKind, ObjectLinks, ObjectName};
 use super::page::{AddressedPage, Page};
 use super::rows::{Crumb, QuotaRow, WorkloadRow};
 use super::text;
@@ -29,13 +30,19 @@ struct ClusterQueueTemplate<'a> {
     message: &'a str,
     facts: Facts,
     quotas: Vec<QuotaRow>,
-    charts: Vec<Chart>,
-    period: String,
+    trend: Trend,
     path_of: String,
     path: Vec<PathRow>,
     next: Vec<WorkloadRow>,
     local_queues: Vec<LocalQueueRow>,
     largest: Vec<WorkloadRow>,
+    object: ObjectLinks,
+}
+
+/// The last 24 hours.
+struct Trend {
+    charts: Vec<Chart>,
+    period: String,
 }
 
 /// Numbers at the top of the page.
@@ -130,12 +137,14 @@ fn render(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> 
             weight: share.map(|share| share.weight.clone()).unwrap_or_default(),
         },
         quotas: queue.quota.iter().map(QuotaRow::of).collect(),
-        charts: data
-            .trend
-            .as_ref()
-            .map(|trend| chart::of_queue(trend, shown_quota(data)))
-            .unwrap_or_default(),
-        period: data.trend.as_ref().map(|trend| chart::period(&trend.recorded)).unwrap_or_default(),
+        trend: Trend {
+            charts: data
+                .trend
+                .as_ref()
+                .map(|trend| chart::of_queue(trend, shown_quota(data)))
+                .unwrap_or_default(),
+            period: data.trend.as_ref().map(|trend| chart::period(&trend.recorded)).unwrap_or_default(),
+        },
         path_of: data.path.first().map_or_else(String::new, |node| {
             format!("{} in {}, from the queue to the root", node.quota.resource, node.quota.flavor)
         }),
@@ -143,6 +152,14 @@ fn render(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> 
         next: WorkloadRow::all(&data.next, links, request.now),
         local_queues: data.local_queues.iter().map(local_queue).collect(),
         largest: WorkloadRow::all(&data.largest, links, request.now),
+        object: ObjectLinks::of(
+            &ObjectName {
+                kind: ObjectKind::ClusterQueue,
+                namespace: String::new(),
+                name: name.to_owned(),
+            },
+            request,
+        ),
     }
     .render()
 }

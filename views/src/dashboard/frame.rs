@@ -47,6 +47,8 @@ pub struct Request {
     pub now: Timestamp,
     /// Namespaces that the user has visited.
     pub namespaces: Vec<String>,
+    /// Whether the API server takes the user's token, so that a page can be read with it.
+    pub reads_objects: bool,
 }
 
 /// A part of the navigation.

@@ -5,6 +5,7 @@
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::{Links, encode};
 use super::marks::{self, Shape, Tag};
+use super::object::{ObjectKind, ObjectLinks, ObjectName};
 use super::page::{AddressedPage, Page};
 use super::rows::Crumb;
 use super::text::{self, Moment};
@@ -44,6 +45,7 @@ struct WorkloadTemplate<'a> {
     history_since: Option<Moment>,
     checks: Vec<CheckRow>,
     command: String,
+    object: ObjectLinks,
 }
 
 /// The name of the Workload and the line below it.
@@ -217,6 +219,14 @@ fn render(request: &Request, data: &WorkloadPage) -> askama::Result<String> {
         history_since: verdict.history_since.map(|time| Moment::clock_on(time, request.now)),
         checks: verdict.checks.iter().map(check).collect(),
         command: format!("sluice why {target} -n {namespace}"),
+        object: ObjectLinks::of(
+            &ObjectName {
+                kind: ObjectKind::Workload,
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            },
+            request,
+        ),
     }
     .render()
 }
