@@ -116,6 +116,8 @@ fn texts(html: &str) -> String {
     // The scale of a chart and its points in time are drawn from the values, and are none of them; nor is the period of the history.
     let chart = Regex::new("(?s)<figure.*?</figure>").unwrap();
     let main = chart.replace_all(main, "").replace("24 h", "a day ");
+    // The name of an API group in a command.
+    let main = main.replace(".x-k8s.io", "");
     let main = main.as_str();
     let time = Regex::new("(?s)<time datetime=\"([^\"]*)\">.*?</time>").unwrap();
     let main = time.replace_all(main, " $1 ").into_owned();

@@ -29,6 +29,7 @@ mod core_settings;
 mod crates;
 mod crds;
 mod dashboard_missing;
+mod dashboard_objects;
 mod dashboard_pages;
 mod dashboard_registers;
 mod dashboard_role;
