@@ -126,7 +126,7 @@ pub struct Clients {
     pub watch: Client,
     /// For single calls.
     pub call: Caller,
-    /// Without the credentials of this process: each call has those of a user.
+    /// Without the credentials of this process: each call has the token of a user.
     pub user: Caller,
     /// For the lease: its own connection, so that a burst of writes does not delay renewals.
     pub lease: Caller,

@@ -105,7 +105,7 @@ impl ObjectName {
         links.to(&format!("/objects/{}", parts.join("/")))
     }
 
-    /// Returns the page that explains the object. Whoever may see that page may ask for YAML and events.
+    /// Returns the page that explains the object. A viewer that may see that page may ask for YAML and events.
     pub fn page(&self) -> PageQuestion {
         let name = self.name.clone();
         match self.kind {
