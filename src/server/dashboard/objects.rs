@@ -14,7 +14,7 @@ use super::models::NoValue;
 use super::requests::{address, refuse, unanswered, without_value};
 use super::{Dashboard, answer};
 use crate::dashboard::question::{BadAddress, Form};
-use crate::dashboard::{ObjectName, ReadObject, object as object_page};
+use crate::dashboard::{ObjectName, ReadObject, object_page};
 use crate::kube::client::{CallError, Caller};
 
 /// Answers with the page of an object's YAML and events.

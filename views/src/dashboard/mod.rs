@@ -48,7 +48,7 @@ pub use links::{Links, encode};
 pub use live::{Fragments, changes, row_ids};
 pub use messages::{Message, MissingRight, forbidden, login, message};
 pub use namespace::NamespaceQuery;
-pub use object::{ObjectKind, ObjectName, ReadObject, object};
+pub use object::{ObjectKind, ObjectName, ReadObject, object_page};
 pub use page::{AddressedPage, Page};
 pub use preemptions::{PreemptionFilter, PreemptionPage, VictimNow};
 pub use question::PageQuestion;

@@ -210,7 +210,7 @@ struct EventRow {
 ///
 /// # Errors
 /// The template fails, which is a bug.
-pub fn object(request: &Request, object: &ObjectName, read: &ReadObject) -> askama::Result<String> {
+pub fn object_page(request: &Request, object: &ObjectName, read: &ReadObject) -> askama::Result<String> {
     let yaml = read.object.as_ref().map(yaml_of).unwrap_or_default();
     let mut refusals = read.refusals.clone();
     if yaml.len() > MAX_YAML {
@@ -314,12 +314,12 @@ mod tests {
             refusals: Vec::new(),
         };
         let request = Request { now: "2026-11-26T14:06:00Z".parse().unwrap(), ..Request::default() };
-        let html = object(&request, &name, &read).unwrap();
+        let html = object_page(&request, &name, &read).unwrap();
         assert!(html.find(">New<").unwrap() < html.find(">Old<").unwrap(), "{html}");
         assert!(html.contains("queueName:") && !html.contains("managedFields"), "{html}");
         assert!(!html.contains("<q>") && !html.contains("<b>m</b>"), "escaped");
         let refused = ReadObject { refusals: vec!["No.".to_owned()], ..ReadObject::default() };
-        assert!(object(&request, &name, &refused).unwrap().contains("<p>No.</p>"));
+        assert!(object_page(&request, &name, &refused).unwrap().contains("<p>No.</p>"));
         assert_eq!(ObjectLinks::of(&name, &request).href, "", "the token is none for the API server");
         let reads = Request { reads_objects: true, ..request };
         assert_eq!(ObjectLinks::of(&name, &reads).href, "/objects/workloads/ns/a");

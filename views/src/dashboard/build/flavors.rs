@@ -57,8 +57,7 @@ fn map(snapshot: &Snapshot, access: &Access, flavor: &mut FlavorView) -> Option<
     }
     let resource = flavor.resources.first().map(|row| row.resource.as_str()).unwrap_or_default();
     let workloads = NodeWorkloads::of(snapshot, access, (&flavor.metadata.name, resource));
-    let map = if access.cluster { HeatMap::of } else { HeatMap::of_tenant };
-    map(&domains, &workloads)
+    if access.cluster { HeatMap::of(&domains, &workloads) } else { HeatMap::of_tenant(&domains, &workloads) }
 }
 
 /// Returns the flavors of a report that the queues of a namespace have.

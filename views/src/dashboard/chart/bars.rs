@@ -41,14 +41,15 @@ pub(in crate::dashboard) fn of_steps(steps: &[UsageStep]) -> Option<Chart> {
     let middle = steps.get(steps.len() / 2).unwrap_or(last);
     let most = steps.iter().max_by(|a, b| a.used.hours.total_cmp(&b.used.hours)).unwrap_or(first);
     let ticks = [scale.top, scale.top / 2.0, 0.0];
-    let sum = |values: &dyn Fn(&UsageStep) -> f64| steps.iter().map(values).sum::<f64>() / length;
+    let all_used = used.iter().sum::<f64>() / length;
+    let all_borrowed = steps.iter().map(|step| step.borrowed.hours).sum::<f64>() / length;
     Some(Chart {
         heading: format!("Hours of {}{unit} over the period", first.resource),
         label: format!(
             "Hours of {}: {} in all, of which {} borrowed; most from {}: {}",
             first.resource,
-            number(sum(&|step: &UsageStep| step.used.hours)),
-            number(sum(&|step: &UsageStep| step.borrowed.hours)),
+            number(all_used),
+            number(all_borrowed),
             name(most),
             number(most.used.hours / length)
         ),
