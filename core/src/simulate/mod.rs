@@ -46,7 +46,7 @@ mod watched;
 pub use blocker_row::BlockerRow;
 pub use comparison::{ComparedWorkload, Comparison, Fate, Totals};
 pub use dump::{Dump, SkippedResource};
-pub use edit::Edit;
+pub use edit::{Edit, MAX_ADDED_NODES};
 pub use harness::Harness;
 pub use manifest::{Manifest, Manifests, Problem, SourceLocation};
 pub use outcome::{Grant, Outcome, PodSetGrant};

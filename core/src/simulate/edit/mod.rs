@@ -4,15 +4,21 @@
 //! never an answer for a cluster without it.
 
 mod field_path;
+mod new_nodes;
 mod parse;
+
+pub use new_nodes::MAX_ADDED_NODES;
 
 use super::apply::keeps_status;
 use super::objects::{is_true, key_of, set, text_at};
+use super::quota_units::quota_units;
 use super::simulation::Simulation;
 use crate::api::names::PRIORITY_CLASS_LABEL;
 use crate::api::similar;
 use crate::api::{GROUP, ObjectKey};
 use crate::cache::Kind;
+use crate::quota::{FlavorResource, NodeRef};
+use crate::resources::{self, Quantity};
 use field_path::FieldPath;
 use serde_json::{Value, json};
 
@@ -41,6 +47,10 @@ enum Change {
     Amount { field: &'static str, flavor: String, resource: String, quantity: Option<String> },
     /// Deletes the object.
     Delete,
+    /// Deletes a job, or the owners of a Workload.
+    DeleteJob,
+    /// Adds this number of nodes that are like the object.
+    AddNodes(usize),
     /// Stops a queue and what it runs, or a workload.
     Stop,
     /// Gives a job another priority class, which is made if the class is a number.
@@ -72,6 +82,7 @@ impl Simulation {
             }
             Change::Amount { field, flavor, resource, quantity } => {
                 let subject = describe(target.kind, &key);
+                self.note_usage_above(target.kind, &key, change);
                 self.edit_object(target.kind, &key, |object| {
                     let amount = amount_of(object, &subject, flavor, resource)?;
                     match quantity {
@@ -83,6 +94,16 @@ impl Simulation {
             }
             Change::Delete => {
                 self.harness.server.delete(target.kind, &key, self.now);
+                Ok(())
+            }
+            Change::DeleteJob => {
+                for (kind, key) in self.jobs_of(target.kind, &key) {
+                    self.harness.server.delete(kind, &key, self.now);
+                }
+                Ok(())
+            }
+            Change::AddNodes(count) => {
+                self.add_nodes(&key, *count);
                 Ok(())
             }
             Change::Stop if is_queue => self.edit_object(target.kind, &key, |queue| {
@@ -186,15 +207,37 @@ impl Simulation {
 
     /// Returns the object whose label says the priority class: of a Workload its job.
     fn labelled_job(&self, kind: Kind, key: &ObjectKey) -> (Kind, ObjectKey) {
+        self.jobs_of(kind, key).into_iter().next().unwrap_or_else(|| (kind, key.clone()))
+    }
+
+    /// Returns the jobs of a Workload, or the Workload if no owner of it exists; of another object, the object.
+    fn jobs_of(&self, kind: Kind, key: &ObjectKey) -> Vec<(Kind, ObjectKey)> {
         let server = &self.harness.server;
         let Some(workload) = server.get(kind, key).filter(|_| kind == Kind::Workload) else {
-            return (kind, key.clone());
+            return vec![(kind, key.clone())];
         };
-        let owner = owner_uids(workload).next();
+        let owners: Vec<&str> = owner_uids(workload).collect();
         let jobs = Kind::all().into_iter().filter(|kind| matches!(kind, Kind::Job(_) | Kind::Pod));
-        let mut owners = jobs.flat_map(|kind| server.all(kind).map(move |job| (kind, job)));
-        let job = owner.and_then(|uid| owners.find(|(_, job)| text_at(job, "/metadata/uid") == uid));
-        job.map_or_else(|| (kind, key.clone()), |(kind, job)| (kind, key_of(job)))
+        let jobs = jobs.flat_map(|kind| server.all(kind).map(move |job| (kind, job)));
+        let owners = jobs.filter(|(_, job)| owners.contains(&text_at(job, "/metadata/uid")));
+        let found: Vec<(Kind, ObjectKey)> = owners.map(|(kind, job)| (kind, key_of(job))).collect();
+        if found.is_empty() { vec![(kind, key.clone())] } else { found }
+    }
+
+    /// Notes that a nominal quota is set below what its ClusterQueue uses: nothing that runs is stopped for that.
+    fn note_usage_above(&mut self, kind: Kind, key: &ObjectKey, change: &Change) {
+        let Change::Amount { field: "nominalQuota", flavor, resource, quantity: Some(quantity) } = change else {
+            return;
+        };
+        let Some(quota) = Quantity::parse(quantity).ok().filter(|_| kind == Kind::ClusterQueue) else { return };
+        let (node, fr) = (NodeRef::ClusterQueue(key.name.clone()), FlavorResource::new(flavor, resource));
+        let usage = self.harness.core.engine().usage(&node).get(&fr).map(|usage| usage.usage);
+        let Some(usage) = usage.filter(|usage| *usage > resources::amount(resource, &quota)) else { return };
+        let used = quota_units(&self.harness.server).format(&node, &fr, usage);
+        self.applier.notes.push(format!(
+            "ClusterQueue {} uses {used} {resource} of {flavor}, more than {quantity}: what runs goes on, borrowing what it can",
+            key.name
+        ));
     }
 }
 

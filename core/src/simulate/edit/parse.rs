@@ -2,7 +2,7 @@
 //!
 //! Invariant: an error says what is expected in the value; flag and value are named by the caller, which has them.
 
-use super::{Change, Edit, FieldPath, Target};
+use super::{Change, Edit, FieldPath, MAX_ADDED_NODES, Target};
 use crate::api::validation::syntax;
 use crate::api::{crd, similar};
 use crate::cache::Kind;
@@ -59,12 +59,48 @@ impl Edit {
         })
     }
 
-    /// Parses `--drain-node NAME`: the node is deleted, as after it was drained.
+    /// Parses a flag and the NAME of a node that is deleted, as after it was drained.
     ///
     /// # Errors
     /// The name is none of a node.
-    pub fn drained_node(name: &str) -> Result<Self, String> {
-        parsed(&format!("--drain-node {name}"), || Ok((target(name, Some(Kind::Node))?, Change::Delete)))
+    pub fn drained_node(flag: &str, name: &str) -> Result<Self, String> {
+        parsed(&format!("{flag} {name}"), || Ok((node(name)?, Change::Delete)))
+    }
+
+    /// Parses `--add-nodes N --like NODE`.
+    ///
+    /// # Errors
+    /// The name is none of a node.
+    pub fn added_nodes(count: usize, like: &str) -> Result<Self, String> {
+        parsed(&format!("--add-nodes {count} --like {like}"), || Ok((node(like)?, Change::AddNodes(count))))
+    }
+
+    /// Parses the number of nodes of `--add-nodes`.
+    ///
+    /// # Errors
+    /// The number is not from 1 to `MAX_ADDED_NODES`.
+    pub fn node_count(text: &str) -> Result<usize, String> {
+        let count = text.parse::<usize>().ok().filter(|count| (1..=MAX_ADDED_NODES).contains(count));
+        count.ok_or_else(|| format!("a number from 1 to {MAX_ADDED_NODES} is expected, not {text:?}"))
+    }
+
+    /// Parses `--delete KIND/NAME` of a job or a Workload.
+    ///
+    /// # Errors
+    /// A part is malformed, or the object is no job and no Workload.
+    pub fn deleted(object: &str) -> Result<Self, String> {
+        parsed(&format!("--delete {object}"), || Ok((stoppable(object, false)?, Change::DeleteJob)))
+    }
+
+    /// Whether the change is one of a job or a Workload, whose users may make it.
+    pub const fn is_of_workload(&self) -> bool {
+        matches!(self.target.kind, Kind::Workload | Kind::Job(_) | Kind::Pod)
+            && matches!(self.change, Change::DeleteJob | Change::Stop | Change::Priority(_))
+    }
+
+    /// Returns the flag and its value.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Parses `--stop KIND/NAME`.
@@ -104,6 +140,12 @@ impl Target {
     pub(in super::super) fn of_workload(text: &str) -> Result<Self, String> {
         stoppable(text, false)
     }
+}
+
+/// Parses the name of a node.
+fn node(text: &str) -> Result<Target, String> {
+    let target = target(text, Some(Kind::Node))?;
+    if target.kind == Kind::Node { Ok(target) } else { Err(format!("{text:?}: the name of a node is expected")) }
 }
 
 /// Parses the name of a Workload, of a job, or of a queue.

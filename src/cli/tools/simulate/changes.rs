@@ -29,7 +29,7 @@ pub(super) struct ChangeArgs {
     #[arg(long, value_name = "QUEUE:FLAVOR:RESOURCE=QUANTITY", group = "change", value_parser = lend)]
     lend: Vec<Edit>,
     /// Remove a node, as after it was drained; repeatable.
-    #[arg(long, value_name = "NODE", group = "change", value_parser = Edit::drained_node)]
+    #[arg(long, value_name = "NODE", group = "change", value_parser = drain)]
     drain_node: Vec<Edit>,
     /// Stop a queue and what it runs, a workload or a job: cq/nlp, job/train; repeatable.
     #[arg(long, value_name = "KIND/NAME", group = "change", value_parser = Edit::stopped)]
@@ -40,6 +40,10 @@ pub(super) struct ChangeArgs {
     /// Run twice, without and with the changes, and print what differs.
     #[arg(long, requires = "change")]
     pub(super) compare: bool,
+}
+
+fn drain(value: &str) -> Result<Edit, String> {
+    Edit::drained_node("--drain-node", value)
 }
 
 fn quota(value: &str) -> Result<Edit, String> {
