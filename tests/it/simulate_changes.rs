@@ -45,10 +45,19 @@ fn comparison_shows_what_a_change_does() {
     let expected = "
                   WITHOUT    WITH
 admitted in 20m         2       2
-preempted               0       0
+evicted                 0       0
+  preempted             0       0
 finished in 20m         2       2
 pending                 0       0
-default/second     at 10m   at 0s
+  stuck                 0       0
+default/second     at 10m   at 0s   earlier
+1 workload fares differently: 1 earlier.
+
+        NODES    QUOTA
+f cpu       -   1 -> 2
+
+Assumed:
+  nothing else arrives, and nothing else changes
 ";
     let (code, table, errors) = run("table");
     assert_eq!((code, format!("\n{table}").as_str(), errors.as_str()), (0, expected, ""));
@@ -69,17 +78,23 @@ fn comparison_names_the_preemptor_and_the_blocker() {
     let expected = "
                  WITHOUT                                WITH
 admitted in 0s         1                                   2
-preempted              0                                   1
+evicted                0                                   1
+  preempted            0                                   1
 finished in 0s         0                                   0
 pending                1                                   1
-default/first      at 0s   preempted at 0s by default/second   blocked by ClusterQueue q: 0 of 1 cpu
-default/second   pending                               at 0s
-1 running job has no known end and goes on: --run-for gives one.
+  stuck                0                                   0
+default/first      at 0s   preempted at 0s by default/second   evicted; blocked by ClusterQueue q: 0 of 1 cpu
+default/second   pending                               at 0s   earlier
+2 workloads fare differently: 1 earlier, 1 evicted.
+
+Assumed:
+  1 running job has no known end and goes on; --run-for gives one
+  nothing else arrives, and nothing else changes
 ";
     assert_eq!((code, format!("\n{table}").as_str(), errors.as_str()), (0, expected, ""));
     // A change that changes nothing for anyone; a watched workload is shown all the same.
     let (_, table, _) = run_simulate(&["--quota", "q:f:cpu=1", "--compare", "-"], &jobs());
-    assert!(table.contains("No workload fares differently.\n1 running job has no known end"), "{table}");
+    assert!(table.contains("No workload fares differently.\n\nAssumed:\n  1 running job has no known end"), "{table}");
     let watched = ["--quota", "q:f:cpu=1", "--compare", "--watch-for", "job/second", "-"];
     let (_, table, _) = run_simulate(&watched, &jobs());
     assert!(

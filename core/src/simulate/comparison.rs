@@ -1,35 +1,51 @@
-//! Two runs of a simulation, without and with a change: totals, and the workloads that fare differently.
+//! Two runs of a simulation, without and with a change: totals, what nodes and quotas have, and the workloads that fare differently.
 //!
 //! Invariant: workloads are compared by their keys; both runs start from the same objects, so that a difference follows from the change.
 
-use super::report::{PendingRow, Report};
-use super::tables::format_duration;
-use super::timeline::{TimelineEntry, TimelineEventKind, WorkloadRef};
-use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
+use super::fate::{Effect, Fate, fates};
+use super::flavor_amounts::{ComparedAmounts, FlavorAmounts};
+use super::report::{AdmittedRow, Report};
+use super::timeline::{TimelineEventKind, WorkloadRef};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
-/// Number of workloads in the table.
-const MAX_ROWS: usize = 50;
+/// Number of workloads that stay stuck of which the names are given.
+const MAX_STUCK: usize = 200;
 
 /// The comparison.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Comparison {
     /// Totals without the change.
     pub without: Totals,
     /// Totals with it.
     pub with: Totals,
-    /// Workloads that fare differently, and those that are watched, by name.
+    /// Flavor-resources of which nodes or quotas differ.
+    #[serde(default)]
+    pub flavors: Vec<ComparedAmounts>,
+    /// Workloads that fare differently, and those that are watched, by effect and name.
     pub workloads: Vec<ComparedWorkload>,
+    /// Workloads that wait for a change in both runs, by name; the first of them.
+    #[serde(default)]
+    pub stays_stuck: Vec<WorkloadRef>,
+    /// What the runs take for granted, each without a full stop.
+    #[serde(default)]
+    pub assumptions: Vec<String>,
+    /// Remarks about the change, each without a full stop.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// Sums of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
     /// Length of the run in seconds.
     pub seconds: f64,
     /// Number of workloads that were admitted in it, each once.
     pub admitted: usize,
+    /// Number of evictions, preemptions among them.
+    #[serde(default)]
+    pub evicted: usize,
     /// Number of preemptions.
     pub preempted: usize,
     /// Number of workloads that finished in it.
@@ -38,38 +54,24 @@ pub struct Totals {
     pub endless: usize,
     /// Number of workloads that are pending at the end.
     pub pending: usize,
+    /// Number of those that only a change can admit.
+    #[serde(default)]
+    pub stuck: usize,
 }
 
 /// A workload in both runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ComparedWorkload {
     /// The workload.
     #[serde(flatten)]
     pub workload: WorkloadRef,
+    /// What the change does to it.
+    #[serde(default)]
+    pub effect: Effect,
     /// What happens to it without the change.
     pub without: Fate,
     /// What happens to it with the change.
     pub with: Fate,
-}
-
-/// What happens to a workload in a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Fate {
-    /// `absent`, `admitted`, `finished`, `pending`, `stuck` or `neverFits` at the end.
-    pub state: &'static str,
-    /// When it was last admitted, in seconds since the start; absent if it was before the start, or never.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub admitted_at: Option<f64>,
-    /// When it was last preempted, in seconds since the start.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub preempted_at: Option<f64>,
-    /// The last preemptor.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub preempted_by: String,
-    /// What blocks it at the end: its obstacle, or the node and the available of the requested amount.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub blocked_by: String,
 }
 
 impl Comparison {
@@ -78,145 +80,161 @@ impl Comparison {
         let (before, mut after) = (fates(without), fates(with));
         let mut workloads = Vec::new();
         for (workload, without) in before {
-            let with = after.remove(&workload).unwrap_or_else(absent);
-            workloads.push(ComparedWorkload { workload, without, with });
+            let with = after.remove(&workload).unwrap_or_default();
+            workloads.push(compared(workload, without, with));
         }
-        let added =
-            after.into_iter().map(|(workload, with)| ComparedWorkload { workload, without: absent(), with });
-        workloads.extend(added);
+        workloads.extend(after.into_iter().map(|(workload, with)| compared(workload, Fate::default(), with)));
+        let stays_stuck = workloads.iter().filter(|row| row.stays_stuck()).map(|row| row.workload.clone());
+        let stays_stuck = stays_stuck.take(MAX_STUCK).collect();
         workloads
             .retain(|row| row.without.text() != row.with.text() || watched.contains(&row.workload.workload));
-        workloads.sort_by(|a, b| a.workload.display_name().cmp(b.workload.display_name()));
-        Self { without: totals(without), with: totals(with), workloads }
+        workloads.sort_by(|a, b| a.order().cmp(&b.order()));
+        let notes = with.notes.iter().filter(|note| !without.notes.contains(note));
+        Self {
+            without: totals(without),
+            with: totals(with),
+            flavors: Vec::new(),
+            workloads,
+            stays_stuck,
+            assumptions: assumptions(without, with),
+            notes: notes.cloned().collect(),
+        }
     }
 
-    /// Formats the comparison as a table.
-    pub fn table(&self) -> String {
-        let length = self.without.seconds.max(self.with.seconds);
-        let total = |name: String, count: fn(&Totals) -> usize| {
-            [name, count(&self.without).to_string(), count(&self.with).to_string(), String::new()]
-        };
-        let mut rows = vec![
-            ["", "WITHOUT", "WITH", ""].map(str::to_owned),
-            total(format!("admitted in {}", format_duration(length)), |totals| totals.admitted),
-            total("preempted".to_owned(), |totals| totals.preempted),
-            total(format!("finished in {}", format_duration(length)), |totals| totals.finished),
-            total("pending".to_owned(), |totals| totals.pending),
-        ];
-        rows.extend(self.workloads.iter().take(MAX_ROWS).map(|row| {
-            let blocker = &row.with.blocked_by;
-            let why = if blocker.is_empty() { String::new() } else { format!("blocked by {blocker}") };
-            [row.workload.display_name().to_owned(), row.without.text(), row.with.text(), why]
-        }));
-        let widths = [0, 1, 2].map(|at| {
-            rows.iter().filter_map(|row| row.get(at)).map(|word| word.chars().count()).max().unwrap_or(0)
-        });
-        let [name, first, second] = widths;
-        let mut text = String::new();
-        for [what, without, with, why] in &rows {
-            let line = format!("{what:<name$}   {without:>first$}   {with:>second$}   {why}");
-            // Writing to a String does not fail.
-            let _ = writeln!(text, "{}", line.trim_end());
+    /// Adds what nodes and quotas have in both runs.
+    #[must_use]
+    pub fn with_amounts(self, without: &FlavorAmounts, with: &FlavorAmounts) -> Self {
+        Self { flavors: without.compared(with), ..self }
+    }
+
+    /// Returns what a reader of some workloads may see: their fates, without the names of other workloads, queues and flavors.
+    #[must_use]
+    pub fn only(self, sees: &dyn Fn(&WorkloadRef) -> bool) -> Self {
+        let names_hidden = |fate: Fate| Fate { preempted_by: String::new(), blocked_by: String::new(), ..fate };
+        let workloads: Vec<ComparedWorkload> = self
+            .workloads
+            .into_iter()
+            .filter(|row| sees(&row.workload))
+            .map(|row| ComparedWorkload {
+                without: names_hidden(row.without),
+                with: names_hidden(row.with),
+                ..row
+            })
+            .collect();
+        let stays_stuck = self.stays_stuck.into_iter().filter(|workload| sees(workload)).collect();
+        let length = |totals: Totals| Totals { seconds: totals.seconds, ..Totals::default() };
+        Self {
+            without: length(self.without),
+            with: length(self.with),
+            flavors: Vec::new(),
+            workloads,
+            stays_stuck,
+            assumptions: vec![NOTHING_ELSE.to_owned()],
+            notes: Vec::new(),
         }
-        let more = self.workloads.len().saturating_sub(MAX_ROWS);
-        if more > 0 {
-            let _ = writeln!(text, "{more} more workloads fare differently: -o json lists all");
-        }
-        if self.workloads.is_empty() {
-            text.push_str("No workload fares differently.\n");
-        }
-        let endless = self.without.endless.max(self.with.endless);
-        if endless > 0 {
-            let (jobs, goes) =
-                if endless == 1 { ("1 running job has", "goes") } else { ("running jobs have", "go") };
-            let number = if endless == 1 { String::new() } else { format!("{endless} ") };
-            let _ = writeln!(text, "{number}{jobs} no known end and {goes} on: --run-for gives one.");
-        }
-        text
+    }
+
+    /// Returns the number of workloads with an effect.
+    pub fn count(&self, effect: Effect) -> usize {
+        self.workloads.iter().filter(|row| row.effect == effect).count()
     }
 }
 
-impl Fate {
-    fn text(&self) -> String {
-        let at = |seconds: f64| format!("at {}", format_duration(seconds));
-        let state = match (self.state, self.admitted_at) {
-            ("absent", _) => "-".to_owned(),
-            ("neverFits", _) => "never fits".to_owned(),
-            ("pending" | "stuck", _) => self.state.to_owned(),
-            (_, Some(seconds)) => at(seconds),
-            ("admitted", None) => "runs".to_owned(),
-            (state, None) => state.to_owned(),
-        };
-        let Some(seconds) = self.preempted_at else { return state };
-        let by =
-            if self.preempted_by.is_empty() { String::new() } else { format!(" by {}", self.preempted_by) };
-        let preempted = format!("preempted {}{by}", at(seconds));
-        let again = matches!(self.state, "admitted" | "finished");
-        if again { format!("{preempted}, again {state}") } else { preempted }
+impl ComparedWorkload {
+    fn stays_stuck(&self) -> bool {
+        self.without.state.is_stuck() && self.with.state.is_stuck()
+    }
+
+    fn order(&self) -> (Effect, &str) {
+        (self.effect, self.workload.display_name())
     }
 }
 
-fn absent() -> Fate {
-    Fate { state: "absent", ..Fate::default() }
+fn compared(workload: WorkloadRef, without: Fate, with: Fate) -> ComparedWorkload {
+    ComparedWorkload { workload, effect: Effect::of(&without, &with), without, with }
 }
 
-/// Returns what happened to each workload of a run.
-fn fates(report: &Report) -> BTreeMap<WorkloadRef, Fate> {
-    let mut fates: BTreeMap<WorkloadRef, Fate> = BTreeMap::new();
-    for entry in report.timeline.iter().filter(|entry| !entry.workload.workload.is_empty()) {
-        note(fates.entry(entry.workload.clone()).or_insert_with(absent), entry);
-    }
-    for row in &report.admitted {
-        fates.entry(row.workload.clone()).or_default().state = "admitted";
-    }
-    for row in report.pending.iter().filter(|row| !row.workload.workload.is_empty()) {
-        let fate = fates.entry(row.workload.clone()).or_default();
-        fate.state = match (row.never_fits, row.stuck) {
-            (true, _) => "neverFits",
-            (false, true) => "stuck",
-            (false, false) => "pending",
-        };
-        fate.blocked_by = blocker(row);
-    }
-    for workload in &report.finished {
-        fates.entry(workload.clone()).or_default().state = "finished";
-    }
-    fates
-}
+/// The assumption of every run.
+const NOTHING_ELSE: &str = "nothing else arrives, and nothing else changes";
 
-fn note(fate: &mut Fate, entry: &TimelineEntry) {
-    match entry.event {
-        TimelineEventKind::Admitted => fate.admitted_at = Some(entry.seconds),
-        TimelineEventKind::Preempted => {
-            fate.preempted_at = Some(entry.seconds);
-            fate.preempted_by.clone_from(&entry.preemptor);
+/// Returns what two runs take for granted.
+fn assumptions(without: &Report, with: &Report) -> Vec<String> {
+    let mut assumptions = Vec::new();
+    match endless(without).max(endless(with)) {
+        0 => {}
+        1 => assumptions.push("1 running job has no known end and goes on; --run-for gives one".to_owned()),
+        jobs => {
+            assumptions.push(format!("{jobs} running jobs have no known end and go on; --run-for gives one"));
         }
-        _ => {}
     }
+    let is_reserved = |row: &&AdmittedRow| row.state == "reserved";
+    match with.admitted.iter().filter(is_reserved).count() {
+        0 => {}
+        1 => assumptions.push("1 workload waits for admission checks, which nothing answers here".to_owned()),
+        waiting => assumptions
+            .push(format!("{waiting} workloads wait for admission checks, which nothing answers here")),
+    }
+    assumptions.push(NOTHING_ELSE.to_owned());
+    assumptions
 }
 
-fn blocker(row: &PendingRow) -> String {
-    if !row.obstacle.is_empty() && !row.blockers.iter().any(|blocker| blocker.kind == "neverFits") {
-        return row.obstacle.clone();
-    }
-    let Some(blocker) = row.blockers.iter().find(|blocker| !blocker.node.is_empty()) else {
-        return row.reason.clone();
-    };
-    let node = blocker.node.replacen('/', " ", 1);
-    format!("{node}: {} of {} {}", blocker.available, blocker.requested, blocker.resource)
+/// Returns the number of workloads that run without a known end.
+fn endless(report: &Report) -> usize {
+    report.admitted.iter().filter(|row| row.state == "admitted" && row.ends_at.is_none()).count()
 }
 
 fn totals(report: &Report) -> Totals {
+    let entries = |kind: TimelineEventKind| report.timeline.iter().filter(move |entry| entry.event == kind);
     let workloads = |kind: TimelineEventKind| {
-        let entries = report.timeline.iter().filter(|entry| entry.event == kind);
-        entries.map(|entry| &entry.workload).collect::<BTreeSet<&WorkloadRef>>().len()
+        entries(kind).map(|entry| &entry.workload).collect::<BTreeSet<&WorkloadRef>>().len()
     };
+    let evicted = entries(TimelineEventKind::Evicted).count();
     Totals {
         seconds: report.end.seconds,
         admitted: workloads(TimelineEventKind::Admitted),
+        evicted: evicted.saturating_add(report.preempted.len()),
         preempted: report.preempted.len(),
         finished: workloads(TimelineEventKind::Finished),
-        endless: if report.end.settled { report.admitted.len() } else { 0 },
+        endless: endless(report),
         pending: report.pending.len(),
+        stuck: report.pending.iter().filter(|row| row.stuck || row.never_fits).count(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulate::fate::FateState;
+
+    #[test]
+    fn a_reader_of_some_workloads_learns_no_other_name() {
+        let row = |name: &str| ComparedWorkload {
+            workload: WorkloadRef { workload: name.to_owned(), job: name.to_owned() },
+            effect: Effect::Evicted,
+            without: Fate { state: FateState::Admitted, ..Fate::default() },
+            with: Fate {
+                state: FateState::Pending,
+                preempted_at: Some(0.0),
+                preempted_by: "secret/preemptor".to_owned(),
+                blocked_by: "Behind secret/head".to_owned(),
+                ..Fate::default()
+            },
+        };
+        let stuck = |name: &str| WorkloadRef { workload: name.to_owned(), job: String::new() };
+        let comparison = Comparison {
+            with: Totals { seconds: 60.0, preempted: 7, stuck: 8, ..Totals::default() },
+            workloads: vec![row("own/a"), row("secret/b")],
+            stays_stuck: vec![stuck("secret/c"), stuck("own/d")],
+            flavors: vec![ComparedAmounts { flavor: "secret-flavor".to_owned(), ..ComparedAmounts::default() }],
+            notes: vec!["ClusterQueue secret-queue uses 8".to_owned()],
+            ..Comparison::default()
+        };
+        let shown = comparison.only(&|workload| workload.workload.starts_with("own/"));
+        let text = format!("{shown:?} {}", shown.table());
+        assert!(!text.contains("secret"), "{text}");
+        assert_eq!(shown.workloads.len(), 1);
+        assert_eq!(shown.workloads[0].with.text(), "preempted at 0s");
+        assert_eq!((shown.with.seconds, shown.with.preempted, shown.with.stuck), (60.0, 0, 0));
+        assert_eq!(shown.stays_stuck, [stuck("own/d")]);
     }
 }

@@ -9,13 +9,17 @@ mod apply;
 mod blocker_row;
 mod builtin_schemas;
 mod cel_rules;
+mod changes;
 mod comparison;
+mod comparison_table;
 mod dump;
 mod edit;
 pub mod estimate;
 #[cfg(test)]
 mod every_row;
 pub mod fake_api_server;
+mod fate;
+mod flavor_amounts;
 mod foreign_kinds;
 mod harness;
 mod job_runner;
@@ -42,11 +46,15 @@ mod source_line;
 mod tables;
 mod timeline;
 mod watched;
+mod what_if;
 
 pub use blocker_row::BlockerRow;
-pub use comparison::{ComparedWorkload, Comparison, Fate, Totals};
+pub use changes::{Changes, Start};
+pub use comparison::{ComparedWorkload, Comparison, Totals};
 pub use dump::{Dump, SkippedResource};
 pub use edit::{Edit, MAX_ADDED_NODES};
+pub use fate::{Effect, Fate, FateState};
+pub use flavor_amounts::{ComparedAmounts, FlavorAmounts};
 pub use harness::Harness;
 pub use manifest::{Manifest, Manifests, Problem, SourceLocation};
 pub use outcome::{Grant, Outcome, PodSetGrant};
@@ -56,6 +64,7 @@ pub use report::{
     AdmittedRow, ConditionRow, PendingRow, PreemptedRow, QueueRow, Report, SimulationEnd, UsageRow,
 };
 pub use scenario::{Scenario, ScenarioError};
-pub use simulation::{Simulation, SimulationOptions, Until};
+pub use simulation::{KeepGoing, Simulation, SimulationOptions, Until};
 pub use timeline::{TimelineEntry, TimelineEventKind, WorkloadRef};
 pub use watched::Watched;
+pub use what_if::{NoComparison, WhatIf};

@@ -21,6 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// Maximum number of rounds at one instant; more means that there is no fixed point.
 const MAX_ROUNDS: usize = 10_000;
@@ -73,6 +74,9 @@ pub enum Until {
     After(SignedDuration),
 }
 
+/// Returns whether a simulation may go on. Once it returns false, it does so for good.
+pub type KeepGoing = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// A simulated cluster.
 pub struct Simulation {
     pub(super) harness: Harness,
@@ -95,6 +99,8 @@ pub struct Simulation {
     livelock_detector: LivelockDetector,
     /// Number of writes to jobs and Workloads so far.
     writes_so_far: u64,
+    /// Asked before each step; `None` for a simulation without a limit.
+    keep_going: Option<KeepGoing>,
 }
 
 impl Simulation {
@@ -130,9 +136,19 @@ impl Simulation {
             livelocked: false,
             livelock_detector: LivelockDetector::default(),
             writes_so_far: 0,
+            keep_going: None,
         };
         simulation.apply_deltas(simulation.harness.lists());
         Ok(simulation)
+    }
+
+    /// Limits the simulation. What it says after it was stopped is worth nothing.
+    pub fn limit(&mut self, keep_going: KeepGoing) {
+        self.keep_going = Some(keep_going);
+    }
+
+    fn may_go_on(&self) -> bool {
+        self.keep_going.as_ref().is_none_or(|may_go_on| may_go_on())
     }
 
     /// Returns the simulated time since the start.
@@ -143,7 +159,7 @@ impl Simulation {
     /// Runs until no stopping job is left, or until a livelock.
     pub fn run_until_stable(&mut self) {
         self.begin();
-        while let Some(at) = self.job_runner.next_stop() {
+        while let Some(at) = self.job_runner.next_stop().filter(|_| self.may_go_on()) {
             self.advance_to(at);
             if !self.livelock_detector.within_limits(&self.timeline.entries, self.harness.server.count()) {
                 return;
@@ -186,7 +202,7 @@ impl Simulation {
             Until::After(length) => self.start.checked_add(length).ok(),
         };
         let (mut idle, mut last_write) = (0, self.now);
-        while is_wanted(self) {
+        while is_wanted(self) && self.may_go_on() {
             let expected = [self.job_runner.next_due(), self.arrivals.keys().next().copied()];
             let expected = expected.into_iter().flatten().min();
             let next = [expected, self.harness.core.next_due()].into_iter().flatten().min();
@@ -242,6 +258,9 @@ impl Simulation {
     /// Processes deltas and due timers of the core until a fixed point is reached at this instant.
     fn run_instant(&mut self) {
         for _ in 0..MAX_ROUNDS {
+            if !self.may_go_on() {
+                return;
+            }
             self.deliver_deltas();
             if self.follow_pod_owners() {
                 continue;
@@ -260,7 +279,7 @@ impl Simulation {
         self.harness.receive();
         let objects = self.harness.server.count();
         for _ in 0..objects.saturating_mul(64).saturating_add(MAX_ROUNDS) {
-            if self.harness.inbox.is_empty() {
+            if self.harness.inbox.is_empty() || !self.may_go_on() {
                 return;
             }
             let batch = self.next_batch();

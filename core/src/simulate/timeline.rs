@@ -4,7 +4,7 @@ use super::objects::{ConditionFlags, condition, field_text, has_owner, key_of, t
 use crate::api::ObjectKey;
 use indexmap::IndexMap;
 use jiff::SignedDuration;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// One event.
@@ -34,13 +34,13 @@ pub struct TimelineEntry {
 }
 
 /// A Workload and its job; keys are `namespace/name`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WorkloadRef {
     /// The Workload.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub workload: String,
     /// The job, or empty.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub job: String,
 }
 
@@ -101,7 +101,7 @@ impl WorkloadRef {
     }
 
     /// Returns the name to display: the job if there is one, else the Workload.
-    pub(super) fn display_name(&self) -> &str {
+    pub fn display_name(&self) -> &str {
         if self.job.is_empty() { &self.workload } else { &self.job }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 
 use super::inputs;
-use crate::simulate::{Edit, Manifests, Simulation};
+use crate::simulate::{Changes, Edit, Manifests};
 
 /// Flags that change the simulated cluster. Files come first, then fields in the order of these flags.
 #[derive(Debug, clap::Args)]
@@ -46,23 +46,16 @@ fn drain(value: &str) -> Result<Edit, String> {
     Edit::drained_node("--drain-node", value)
 }
 
-fn quota(value: &str) -> Result<Edit, String> {
+pub(in crate::cli) fn quota(value: &str) -> Result<Edit, String> {
     Edit::amount("--quota", "nominalQuota", value)
 }
 
-fn borrow(value: &str) -> Result<Edit, String> {
+pub(in crate::cli) fn borrow(value: &str) -> Result<Edit, String> {
     Edit::amount("--borrow", "borrowingLimit", value)
 }
 
-fn lend(value: &str) -> Result<Edit, String> {
+pub(in crate::cli) fn lend(value: &str) -> Result<Edit, String> {
     Edit::amount("--lend", "lendingLimit", value)
-}
-
-/// The changes of a command line.
-#[derive(Debug)]
-pub(super) struct Changes {
-    files: Vec<(String, Manifests)>,
-    edits: Vec<Edit>,
 }
 
 impl ChangeArgs {
@@ -95,22 +88,5 @@ impl ChangeArgs {
             files.push((path.display().to_string(), change));
         }
         Ok(Changes { files, edits })
-    }
-}
-
-impl Changes {
-    /// Makes the changes, each file after the simulation has settled, then the fields together.
-    pub(super) fn apply(self, simulation: &mut Simulation, namespace: &str) -> anyhow::Result<()> {
-        for (what, change) in self.files {
-            simulation.run_until_stable();
-            simulation.apply_change(&what, change);
-        }
-        if !self.edits.is_empty() {
-            simulation.run_until_stable();
-        }
-        for edit in &self.edits {
-            simulation.apply_edit(edit, namespace).map_err(anyhow::Error::msg)?;
-        }
-        Ok(())
     }
 }

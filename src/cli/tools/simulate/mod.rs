@@ -26,10 +26,10 @@ use crate::cli::manager::args::duration;
 use crate::cli::manager::config_mapping;
 use crate::cli::manager::settings;
 use crate::simulate::{
-    Comparison, Dump, Edit, Manifests, Problem, Report, Scenario, Simulation, SimulationOptions,
-    SourceLocation, Until, Watched, replay,
+    Changes, Dump, Edit, Manifests, Problem, Report, Scenario, SimulationOptions, SkippedResource,
+    SourceLocation, Start, Until, Watched, WhatIf, replay,
 };
-use changes::{ChangeArgs, Changes};
+use changes::ChangeArgs;
 
 /// Objects were skipped.
 const EXIT_SKIPPED: u8 = 3;
@@ -108,7 +108,8 @@ enum Output {
     Yaml,
 }
 
-fn until(text: &str) -> Result<Until, String> {
+/// Parses the end of a simulation: `settled` or a duration.
+pub(in crate::cli) fn until(text: &str) -> Result<Until, String> {
     if text == "settled" {
         return Ok(Until::Settled);
     }
@@ -130,6 +131,7 @@ struct SimulatedManagerArgs {
     feature_gates: Option<String>,
 }
 
+pub(in crate::cli) use changes::{borrow, lend, quota};
 pub(in crate::cli) use inputs::read as read_manifests;
 
 pub(crate) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
@@ -197,54 +199,44 @@ fn simulate(args: &SimulateArgs, edits: Vec<Edit>) -> anyhow::Result<Report> {
         admission: config_mapping::admission_settings(&configuration, &own_namespace),
         core,
     };
-    let start = Start { options, cluster_objects, manifests };
-    let without = if args.changes.compare { Some(start.clone().run(args, None)?.report()) } else { None };
-    let mut simulation = start.run(args, Some(changes))?;
+    let (stored, skipped) =
+        cluster_objects.map(|cluster| (cluster.objects, cluster.skipped)).unwrap_or_default();
+    let problems = skipped.into_iter().map(skipped_problem).collect();
+    report(args, Start { options, stored, problems, manifests }, changes)
+}
+
+/// Returns the problem of a kind that could not be read.
+pub(in crate::cli) fn skipped_problem(skipped: SkippedResource) -> Problem {
+    Problem {
+        location: SourceLocation { file: Arc::from("cluster"), line: 0 },
+        subject: skipped.resource,
+        reason: format!("skipped: {}", skipped.reason),
+    }
+}
+
+/// Runs the simulation, prints what the command line asks for, and returns the report.
+fn report(args: &SimulateArgs, start: Start, changes: Changes) -> anyhow::Result<Report> {
+    if args.changes.compare {
+        let (namespace, watched) = (args.namespace.clone(), args.watch_for.clone());
+        let asked = WhatIf { changes, namespace, until: args.until, watched };
+        let (comparison, report) = asked.compare(start, None)?;
+        output::print_comparison(&comparison, args)?;
+        return Ok(report);
+    }
+    // Not dropped: the process exits soon, and freeing thousands of objects takes time.
+    let mut simulation = ManuallyDrop::new(start.simulation(None).map_err(anyhow::Error::msg)?);
+    changes.apply(&mut simulation, &args.namespace).map_err(anyhow::Error::msg)?;
+    simulation.run(args.until);
     let watched = args.watch_for.iter().map(|watched| simulation.watched(watched, &args.namespace));
     let watched: Vec<String> =
         watched.collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::msg)?.into_iter().flatten().collect();
     let report = simulation.report();
-    match without {
-        Some(without) => output::print_comparison(&Comparison::new(&without, &report, &watched), args)?,
-        None if args.watch_for.is_empty() => output::print(&report, args)?,
-        None => output::print_watched(&report.only(&watched), args)?,
+    if args.watch_for.is_empty() {
+        output::print(&report, args)?;
+    } else {
+        output::print_watched(&report.only(&watched), args)?;
     }
     Ok(report)
-}
-
-/// Inputs of a simulation.
-#[derive(Clone)]
-struct Start {
-    options: SimulationOptions,
-    cluster_objects: Option<ClusterObjects>,
-    manifests: Manifests,
-}
-
-impl Start {
-    fn run(self, args: &SimulateArgs, changes: Option<Changes>) -> anyhow::Result<ManuallyDrop<Simulation>> {
-        // Not dropped: the process exits soon, and freeing thousands of objects takes time.
-        let mut simulation = ManuallyDrop::new(Simulation::new(self.options).map_err(anyhow::Error::msg)?);
-        if let Some(cluster_objects) = self.cluster_objects {
-            for skipped in cluster_objects.skipped {
-                simulation.add_problem(Problem {
-                    location: SourceLocation { file: Arc::from("cluster"), line: 0 },
-                    subject: skipped.resource,
-                    reason: format!("skipped: {}", skipped.reason),
-                });
-            }
-            // Workloads come after the jobs that own them.
-            cluster_objects
-                .objects
-                .into_iter()
-                .for_each(|(kind, object)| simulation.load_stored(kind, object));
-        }
-        simulation.apply_all(self.manifests);
-        if let Some(changes) = changes {
-            changes.apply(&mut simulation, &args.namespace)?;
-        }
-        simulation.run(args.until);
-        Ok(simulation)
-    }
 }
 
 /// Loads the configuration of the command line, else that of the dump, else the defaults.

@@ -1,0 +1,66 @@
+//! What a simulation starts with, and what changes it after it has reached a stable state.
+//!
+//! Invariant: Workloads are loaded after the jobs that own them, by whose UIDs they are known.
+
+use super::edit::Edit;
+use super::manifest::{Manifests, Problem};
+use super::simulation::{KeepGoing, Simulation, SimulationOptions};
+use crate::cache::Kind;
+use serde_json::Value;
+
+/// Inputs of a simulation.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// Time and settings.
+    pub options: SimulationOptions,
+    /// Objects as a server has stored them, Workloads last.
+    pub stored: Vec<(Kind, Value)>,
+    /// Problems with what was read.
+    pub problems: Vec<Problem>,
+    /// Manifests to create.
+    pub manifests: Manifests,
+}
+
+impl Start {
+    /// Creates the simulation. `keep_going` limits it from the first object on.
+    ///
+    /// # Errors
+    /// The schemas of this build cannot be generated, which is a bug.
+    pub fn simulation(self, keep_going: Option<KeepGoing>) -> Result<Simulation, String> {
+        let mut simulation = Simulation::new(self.options)?;
+        if let Some(keep_going) = keep_going {
+            simulation.limit(keep_going);
+        }
+        self.problems.into_iter().for_each(|problem| simulation.add_problem(problem));
+        self.stored.into_iter().for_each(|(kind, object)| simulation.load_stored(kind, object));
+        simulation.apply_all(self.manifests);
+        Ok(simulation)
+    }
+}
+
+/// Changes of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// Manifests to apply one after the other, each with its name in the timeline.
+    pub files: Vec<(String, Manifests)>,
+    /// Changes of single objects, which are made together.
+    pub edits: Vec<Edit>,
+}
+
+impl Changes {
+    /// Makes the changes, each file after the simulation has settled, then the edits together; objects without a namespace are
+    /// those of `namespace`.
+    ///
+    /// # Errors
+    /// A change is refused; the error begins with its text.
+    pub fn apply(self, simulation: &mut Simulation, namespace: &str) -> Result<(), String> {
+        for (what, change) in self.files {
+            simulation.run_until_stable();
+            simulation.apply_change(&what, change);
+        }
+        if !self.edits.is_empty() {
+            simulation.run_until_stable();
+        }
+        self.edits.iter().try_for_each(|edit| simulation.apply_edit(edit, namespace))
+    }
+}
