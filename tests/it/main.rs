@@ -98,6 +98,7 @@ mod people_server;
 mod people_sources;
 mod people_terminal;
 mod people_texts;
+mod people_what_if;
 mod people_when;
 mod pod_bad_input;
 mod pod_below_pod;

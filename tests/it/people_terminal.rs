@@ -58,6 +58,7 @@ fn an_unknown_user_is_told_to_log_in() {
         "stop workload w0000",
         "reprioritize workload w0000 --class a",
         "list workload --source cluster",
+        "what-if --drain h1",
     ] {
         let outcome = run(&server, line);
         let says = "error: the API server does not know the user (401: Unauthorized): log in again, or use another --token, --user or --context\n";

@@ -28,7 +28,7 @@ const EXAMPLES: &[(&str, Example)] = &[
     row(
         "",
         "What would change with more quota",
-        "sluice simulate --from-cluster --quota nlp:h100:nvidia.com/gpu=64 --compare",
+        "sluice what-if --quota nlp:h100:nvidia.com/gpu=64",
     ),
     row("manager", "Run with a configuration file", "sluice manager --config=/config.yaml"),
     row("config check", "Check a file before it is applied", "sluice config check config.yaml"),
@@ -205,6 +205,9 @@ const EXAMPLES: &[(&str, Example)] = &[
         "What goes, of a whole namespace",
         "sluice delete workload --all -n team --dry-run",
     ),
+    row("what-if", "What two more nodes change", "sluice what-if --add-nodes 2 --like h1"),
+    row("what-if", "What a drained node evicts", "sluice what-if --drain h1 --run-for 4h"),
+    row("what-if", "What another priority of a job changes", "sluice what-if --priority job/train=300"),
     row("completion bash", "Complete in this shell", "source <(sluice completion bash)"),
     row("completion zsh", "Complete in this shell", "source <(sluice completion zsh)"),
     row("completion fish", "Complete in this shell", "sluice completion fish | source"),

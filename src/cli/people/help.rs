@@ -18,7 +18,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         ],
     ),
     ("Act", &["create", "stop", "resume", "move", "reprioritize", "delete", "edit", "patch"]),
-    ("Plan", &["simulate", "dump", "import", "migrate"]),
+    ("Plan", &["what-if", "simulate", "dump", "import", "migrate"]),
     ("Program", &["manager", "config", "crds", "framework", "completion", "man", "options", "version"]),
 ];
 

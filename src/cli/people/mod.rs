@@ -31,6 +31,7 @@ pub(crate) mod suggestions;
 mod targets;
 mod verbs;
 mod warnings;
+mod what_if;
 pub(crate) mod writing;
 
 pub(crate) use verbs::{PeopleVerb, run};

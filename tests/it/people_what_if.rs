@@ -1,0 +1,138 @@
+//! `sluice what-if` on a dump: what each change does, what nodes and quotas have, and bad input.
+
+use crate::simulate_command::{QUEUES, TestFolder};
+use serde_json::Value;
+use std::process::Command;
+
+const HEADER: &str =
+    "apiVersion: sluice.dev/v1\nkind: Dump\ntime: \"2026-11-26T14:00:00Z\"\nversion: test\n---";
+
+fn job(name: &str, pods: u32, cpu: u32) -> String {
+    format!(
+        "---\napiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}, namespace: default, labels: {{kueue.x-k8s.io/queue-name: q}}}}\nspec:\n  suspend: true\n  parallelism: {pods}\n  completions: {pods}\n  template: {{metadata: {{annotations: {{kueue.x-k8s.io/podset-required-topology: kubernetes.io/hostname}}}}, spec: {{restartPolicy: Never, containers: [{{name: c, image: x, resources: {{requests: {{cpu: {cpu}}}}}}}]}}}}\n"
+    )
+}
+
+/// A quota of one CPU, a job that gets it, and one that waits for it.
+fn jobs() -> String {
+    let plain = |name: &str| job(name, 1, 1).replace("metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: kubernetes.io/hostname}}, ", "");
+    let queues = QUEUES.replace("namespaceSelector: {}", "namespaceSelector: {}\n  preemption: {withinClusterQueue: LowerPriority}");
+    format!("{queues}{}{}", plain("first"), plain("second"))
+}
+
+/// A node of 4 CPU in a flavor with a topology and a quota of 8, a job that fills the node, and one that waits for it.
+fn nodes() -> String {
+    let topology = "---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: Topology\nmetadata: {name: t}\nspec: {levels: [{nodeLabel: kubernetes.io/hostname}]}\n";
+    let node = "---\napiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {kubernetes.io/os: linux, kubernetes.io/hostname: n1}}\nstatus: {allocatable: {cpu: 4, pods: 10}, conditions: [{type: Ready, status: \"True\"}]}\n";
+    let queues = QUEUES
+        .replace(
+            "metadata: {name: f}",
+            "metadata: {name: f}\nspec: {topologyName: t, nodeLabels: {kubernetes.io/os: linux}}",
+        )
+        .replace("nominalQuota: 1", "nominalQuota: 8");
+    format!("{queues}{topology}{node}{}{}", job("first", 2, 2), job("second", 2, 2))
+}
+
+/// Returns exit status, standard output and standard error.
+fn what_if(name: &str, objects: &str, arguments: &[&str]) -> (i32, String, String) {
+    let folder = TestFolder::new(&format!("what-if-{name}"));
+    let dump = folder.write("dump.yaml", format!("{HEADER}{objects}"));
+    let output = Command::new(env!("CARGO_BIN_EXE_sluice"))
+        .args(["what-if", "--source", &dump, "-n", "default"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+fn answer(name: &str, objects: &str, arguments: &[&str]) -> Value {
+    let mut all = arguments.to_vec();
+    all.extend(["-o", "json"]);
+    let (code, output, errors) = what_if(name, objects, &all);
+    assert_eq!(code, 0, "{arguments:?}: {errors}");
+    serde_json::from_str(&output).unwrap()
+}
+
+/// Effect and job of each workload.
+fn effects(answer: &Value) -> Vec<String> {
+    let rows = answer["workloads"].as_array().unwrap().iter();
+    rows.map(|row| format!("{} {}", row["job"].as_str().unwrap(), row["effect"].as_str().unwrap())).collect()
+}
+
+#[test]
+fn each_change_has_its_effect() {
+    let submitted = TestFolder::new("what-if-submitted");
+    let file = submitted.write("third.yaml", job("third", 1, 1).replace("suspend: true", "suspend: false"));
+    for (name, arguments, expected) in [
+        ("quota", vec!["--quota", "q:f:cpu=2"], vec!["default/second earlier"]),
+        ("priority", vec!["--priority", "job/second=300"], vec!["default/first evicted", "default/second earlier"]),
+        ("stop", vec!["--stop", "job/first"], vec!["default/first evicted", "default/second earlier"]),
+        ("delete", vec!["--delete", "job/first"], vec!["default/second earlier", "default/first deleted"]),
+        ("submit", vec!["--submit", file.as_str()], vec!["default/third created"]),
+        ("two", vec!["--delete", "job/first", "--quota", "q:f:cpu=5"], vec!["default/second earlier", "default/first deleted"]),
+    ] {
+        assert_eq!(effects(&answer(name, &jobs(), &arguments)), expected, "{arguments:?}");
+    }
+}
+
+#[test]
+fn nodes_add_no_quota_and_drains_evict() {
+    let added = answer("added", &nodes(), &["--add-nodes", "1", "--like", "n1"]);
+    assert_eq!(effects(&added), ["default/second earlier"], "{added}");
+    let flavor = &added["flavors"][0];
+    assert_eq!((&flavor["nodesWithout"], &flavor["nodesWith"]), (&"4".into(), &"8".into()), "{flavor}");
+    assert_eq!((&flavor["quotaWithout"], &flavor["quotaWith"]), (&"8".into(), &"8".into()), "{flavor}");
+    assert_eq!(flavor["remark"], "adding nodes adds no quota: --quota raises it");
+    let raised = answer("raised", &nodes(), &["--quota", "q:f:cpu=16"]);
+    assert_eq!(effects(&raised), [""; 0], "no node, no place: {raised}");
+    let remark = raised["flavors"][0]["remark"].as_str().unwrap();
+    assert_eq!(remark, "a quota adds no nodes: 12 of it have none, so admitted pods may find no place");
+    let drained = answer("drained", &nodes(), &["--drain", "n1", "--until", "10m"]);
+    assert!(effects(&drained).contains(&"default/first evicted".to_owned()), "{drained}");
+    assert_eq!((&drained["without"]["evicted"], &drained["without"]["preempted"]), (&0.into(), &0.into()));
+    assert!(drained["with"]["evicted"].as_u64() >= Some(1), "{drained}");
+    assert_eq!(drained["with"]["preempted"], 0, "an eviction by a drain is no preemption: {drained}");
+}
+
+#[test]
+fn assumptions_and_quotas_below_usage_are_named() {
+    let (code, table, errors) = what_if("assumed", &jobs(), &["--quota", "q:f:cpu=0"]);
+    assert_eq!((code, errors.as_str()), (0, ""));
+    for line in [
+        "\nNote:\n  ClusterQueue q uses 1 cpu of f, more than 0: what runs goes on, borrowing what it can\n",
+        "  1 running job has no known end and goes on; --run-for gives one\n",
+        "  nothing else arrives, and nothing else changes\n",
+    ] {
+        assert!(table.contains(line), "{line}: {table}");
+    }
+    let (_, table, _) = what_if("known", &jobs(), &["--quota", "q:f:cpu=2", "--run-for", "1h"]);
+    assert!(!table.contains("no known end"), "{table}");
+}
+
+#[test]
+fn bad_input_is_refused_with_its_flag() {
+    let folder = TestFolder::new("what-if-bad");
+    let short = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\n---\n";
+    let many = folder.write("many.yaml", short.repeat(100_000));
+    let large = folder.write("large.yaml", format!("# {}", "x".repeat(10_000_000)));
+    for (arguments, status, named) in [
+        (vec!["--add-nodes", "0", "--like", "n1"], 2, "invalid value '0' for '--add-nodes <N>': a number from 1 to 5000 is expected"),
+        (vec!["--add-nodes", "-1", "--like", "n1"], 2, "invalid value '-1' for '--add-nodes <N>'"),
+        (vec!["--add-nodes", "1000000", "--like", "n1"], 2, "invalid value '1000000' for '--add-nodes <N>'"),
+        (vec!["--add-nodes", "1", "--like", "n2"], 1, "error: --add-nodes 1 --like n2: Node n2 not found"),
+        (vec!["--drain", "n"], 1, "error: --drain n: Node n not found"),
+        (vec!["--quota", "q:g:cpu=1"], 1, "error: --quota q:g:cpu=1: ClusterQueue q has no quota for cpu in flavor g; it has f:cpu"),
+        (vec!["--delete", "job/third"], 1, "error: --delete job/third: Job default/third not found"),
+        (vec!["--priority", "job/first=high"], 1, "error: --priority job/first=high: WorkloadPriorityClass high not found"),
+        (vec!["--submit", many.as_str()], 2, ": 100000 objects are too many: at most 10000 are simulated"),
+        (vec!["--submit", large.as_str()], 2, ": the file is larger than 8 MiB"),
+        (vec!["--submit", "/nonexistent.yaml"], 1, "error: --submit /nonexistent.yaml: No such file"),
+        (vec![], 2, "--add-nodes <N>"),
+    ] {
+        let (code, output, errors) = what_if("bad", &nodes(), &arguments);
+        assert_eq!((code, output.as_str()), (status, ""), "{arguments:?}: {errors}");
+        assert!(errors.contains(named), "{arguments:?}: {errors}");
+        assert!(!errors.contains("panicked"), "{errors}");
+    }
+}
