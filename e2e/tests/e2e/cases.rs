@@ -148,6 +148,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Queues, 7, crashes::concurrent_writer_keeps_conditions;
     Core + Versions, Queues, 72, simulate_matches_cluster::twelve_jobs_match_prediction;
     Core, Queues, 65, simulate_refusals::same_refusals_as_server;
+    Core, Queues, 60, what_if_comes_true::changes_do_what_was_said;
     Core, Queues, 1, unreadable_objects::pod_template_schema_matches_server;
     Core, Queues, 4, charged_pods::server_makes_pods_as_recorded;
     Core + Versions, Queues, 24, unreadable_objects::large_objects_delay_no_others;

@@ -101,6 +101,7 @@ mod v1beta1;
 mod visibility;
 mod watch_faults;
 mod webhook_serving;
+mod what_if_comes_true;
 mod without_webhooks;
 mod workflows;
 mod write_counts;
