@@ -7,6 +7,7 @@
 pub mod apis;
 pub mod authorizer;
 mod body_budget;
+pub mod bounded_work;
 pub mod client_verifier;
 mod connection_slots;
 pub mod dashboard;
