@@ -65,7 +65,7 @@ impl WorkTime {
         Self { cpu: thread_cpu().saturating_add(limits.cpu), end: now.checked_add(limits.time).unwrap_or(now) }
     }
 
-    /// Returns whether the work may go on.
+    /// Returns whether the work may continue.
     pub fn is_left(&self) -> bool {
         Instant::now() < self.end && thread_cpu() < self.cpu
     }

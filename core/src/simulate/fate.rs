@@ -7,6 +7,7 @@ use super::tables::format_duration;
 use super::timeline::{TimelineEntry, TimelineEventKind, WorkloadRef};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// State of a workload at the end of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,31 +142,72 @@ impl Fate {
 
     /// Returns the fate in a few words.
     pub fn text(&self) -> String {
-        let at = |seconds: f64| format!("at {}", format_duration(seconds));
-        let state = match (self.state, self.admitted_at) {
-            (FateState::Absent, _) => "-".to_owned(),
-            (FateState::NeverFits, _) => "never fits".to_owned(),
-            (FateState::Pending, _) => "pending".to_owned(),
-            (FateState::Stuck, _) => "stuck".to_owned(),
-            (_, Some(seconds)) => at(seconds),
-            (FateState::Admitted, None) => "runs".to_owned(),
-            (FateState::Finished, None) => "finished".to_owned(),
+        let parts: Vec<String> = self.parts().iter().map(ToString::to_string).collect();
+        parts.join(", again ")
+    }
+
+    /// Returns the last eviction, and the state unless the workload waits since that eviction.
+    pub fn parts(&self) -> Vec<FatePart> {
+        let stopped = self.eviction();
+        let again = matches!(self.state, FateState::Admitted | FateState::Finished);
+        let state = (stopped.is_none() || again).then(|| self.state_part());
+        stopped.into_iter().chain(state).collect()
+    }
+
+    fn state_part(&self) -> FatePart {
+        let words = match (self.state, self.admitted_at) {
+            (FateState::Absent, _) => "-",
+            (FateState::NeverFits, _) => "never fits",
+            (FateState::Pending, _) => "pending",
+            (FateState::Stuck, _) => "stuck",
+            (_, Some(seconds)) => return FatePart { seconds: Some(seconds), ..FatePart::default() },
+            (FateState::Admitted, None) => "runs",
+            (FateState::Finished, None) => "finished",
         };
+        FatePart { words, ..FatePart::default() }
+    }
+
+    /// Returns the last preemption, or the last eviction for another reason.
+    fn eviction(&self) -> Option<FatePart> {
         let preempted = self.preempted_at.map(|seconds| {
             let by = if self.preempted_by.is_empty() { "" } else { " by " };
-            (seconds, format!("preempted {}{by}{}", at(seconds), self.preempted_by))
+            (seconds, "preempted", format!("{by}{}", self.preempted_by))
         });
         let evicted = self.evicted_at.map(|seconds| {
-            let why = if self.evicted_for.is_empty() { String::new() } else { format!(" ({})", self.evicted_for) };
-            (seconds, format!("evicted {}{why}", at(seconds)))
+            let why =
+                if self.evicted_for.is_empty() { String::new() } else { format!(" ({})", self.evicted_for) };
+            (seconds, "evicted", why)
         });
         let last = match (preempted, evicted) {
             (Some(one), Some(other)) if other.0 > one.0 => Some(other),
             (one, other) => one.or(other),
         };
-        let Some((_, stopped)) = last else { return state };
-        let again = matches!(self.state, FateState::Admitted | FateState::Finished);
-        if again { format!("{stopped}, again {state}") } else { stopped }
+        last.map(|(seconds, words, rest)| FatePart { words, seconds: Some(seconds), rest })
+    }
+}
+
+/// A part of a fate in words: an eviction, or a state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FatePart {
+    /// What happened; empty for a start, of which the time is enough.
+    pub words: &'static str,
+    /// When, in seconds since the start of the run; `None` for what has no time.
+    pub seconds: Option<f64>,
+    /// What follows the time, with the space before it.
+    pub rest: String,
+}
+
+impl FatePart {
+    /// Returns the time as in `at 1h 30m`; empty for none.
+    pub fn time(&self) -> String {
+        self.seconds.map_or_else(String::new, |seconds| format!("at {}", format_duration(seconds)))
+    }
+}
+
+impl fmt::Display for FatePart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = if self.words.is_empty() || self.seconds.is_none() { "" } else { " " };
+        write!(f, "{}{separator}{}{}", self.words, self.time(), self.rest)
     }
 }
 

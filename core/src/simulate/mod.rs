@@ -53,7 +53,7 @@ pub use changes::{Changes, Start};
 pub use comparison::{ComparedWorkload, Comparison, Totals};
 pub use dump::{Dump, SkippedResource};
 pub use edit::{Edit, MAX_ADDED_NODES};
-pub use fate::{Effect, Fate, FateState};
+pub use fate::{Effect, Fate, FatePart, FateState};
 pub use flavor_amounts::{ComparedAmounts, FlavorAmounts};
 pub use harness::Harness;
 pub use manifest::{Manifest, Manifests, Problem, SourceLocation};
