@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sluice::dashboard::{
     AuditPage, ClusterQueuePage, FlavorPage, NamespacePage, Overview, Page, PageQuestion, PendingPage,
-    PreemptionPage, UsagePage, WorkloadListPage, WorkloadPage,
+    PreemptionPage, UsagePage, WhatIfPage, WorkloadListPage, WorkloadPage,
 };
 
 /// A page with a recorded value.
@@ -30,7 +30,7 @@ macro_rules! row {
 }
 
 /// All recorded pages. Of several with one path, the first also answers questions with another query.
-pub(crate) static PAGES: [RecordedPage; 15] = [
+pub(crate) static PAGES: [RecordedPage; 16] = [
     row!("overview", "/", page::<Overview>),
     row!("cluster_queue", "/clusterqueues/nlp", page::<ClusterQueuePage>),
     row!("workload", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9", workload),
@@ -46,6 +46,7 @@ pub(crate) static PAGES: [RecordedPage; 15] = [
     row!("preemptions_empty", "/preemptions?cq=vision", page::<PreemptionPage>),
     row!("usage", "/usage?since=7d", page::<UsagePage>),
     row!("audit", "/audit", page::<AuditPage>),
+    row!("what_if", "/what-if?add=2&like=h1&for=1h", page::<WhatIfPage>),
 ];
 
 /// Reads a page whose JSON is its whole value.

@@ -9,6 +9,7 @@ use super::object::{ObjectKind, ObjectLinks, ObjectName};
 use super::page::{AddressedPage, Page};
 use super::rows::{Crumb, QuotaRow, WorkloadRow};
 use super::text;
+use super::what_if_query::WhatIfQuery;
 use crate::visibility::views::QuotaView;
 use askama::Template;
 
@@ -56,6 +57,10 @@ struct Facts {
     /// Empty without fair sharing.
     share: String,
     weight: String,
+    /// Command that asks about another quota, and the page that asks it; both empty for a ClusterQueue without a quota that is
+    /// a number.
+    what_if: String,
+    what_if_href: String,
 }
 
 struct PathRow {
@@ -120,6 +125,8 @@ fn render(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> 
         }
     };
     let share = queue.share.as_ref();
+    let tried = shown_quota(data).filter(|quota| quota.nominal.value != "unlimited");
+    let tried = tried.map(|quota| changed_quota(name, quota));
     ClusterQueueTemplate {
         frame: Frame::of(request, name, Section::None, (&data.source, data.partial)),
         crumbs,
@@ -135,6 +142,8 @@ fn render(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> 
             admitted: text::count(queue.admitted),
             share: share.map(|share| text::grouped(&share.value.to_string())).unwrap_or_default(),
             weight: share.map(|share| share.weight.clone()).unwrap_or_default(),
+            what_if: tried.as_ref().map(WhatIfQuery::command).unwrap_or_default(),
+            what_if_href: tried.map(|query| query.address(links)).unwrap_or_default(),
         },
         quotas: queue.quota.iter().map(QuotaRow::of).collect(),
         trend: Trend {
@@ -162,6 +171,12 @@ fn render(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> 
         ),
     }
     .render()
+}
+
+/// Returns the question about the quota as it is, to be asked with another amount.
+fn changed_quota(name: &str, quota: &QuotaView) -> WhatIfQuery {
+    let quota = format!("{name}:{}:{}={}", quota.flavor, quota.resource, quota.nominal.value);
+    WhatIfQuery { quota, ..WhatIfQuery::default() }
 }
 
 /// Returns the quota that the charts show: that of the path, or the first one.

@@ -64,6 +64,8 @@ struct FlavorTemplate<'a> {
     map: MapPart<'a>,
     gang: Option<Gang>,
     csv: String,
+    /// Address of the page about other nodes.
+    what_if: String,
 }
 
 /// The map of a flavor, as the page shows it.
@@ -176,6 +178,7 @@ fn render(request: &Request, data: &FlavorPage) -> askama::Result<String> {
         map: only.zip(data.map.as_ref()).map(|(flavor, map)| map_part(flavor, map, links)).unwrap_or_default(),
         gang: only.filter(|_| !is_tenant).map(|flavor| gang(flavor, data, links)),
         csv: super::audit::with_form(&href(links, query), "csv"),
+        what_if: links.to(super::what_if_query::PATH),
     }
     .render()
 }

@@ -32,6 +32,8 @@ mod rows;
 mod text;
 mod usage;
 mod verdict_sentence;
+mod what_if;
+mod what_if_query;
 mod workload;
 mod workload_list;
 
@@ -53,5 +55,7 @@ pub use page::{AddressedPage, Page};
 pub use preemptions::{PreemptionFilter, PreemptionPage, VictimNow};
 pub use question::PageQuestion;
 pub use usage::{UsageFilter, UsagePage};
+pub use what_if::WhatIfPage;
+pub use what_if_query::{FORM, WhatIfQuery};
 pub use workload::WorkloadPage;
 pub use workload_list::{ListedState, WorkloadListPage, WorkloadListQuery};

@@ -26,6 +26,11 @@ pub trait AddressedPage: Sync {
         self.subject()
     }
 
+    /// Whether the page follows the state; one that does not has no stream of updates.
+    fn is_live(&self) -> bool {
+        true
+    }
+
     /// Whether the core computes a part of the page on request. The rate of such pages is bounded for each user.
     fn asks_core(&self) -> bool {
         false

@@ -12,6 +12,7 @@ use super::namespace::NamespaceQuery;
 use super::page::AddressedPage;
 use super::preemptions::PreemptionFilter;
 use super::usage::UsageFilter;
+use super::what_if_query::WhatIfQuery;
 use super::workload_list::{ListedState, WorkloadListQuery};
 use crate::snapshot::JobName;
 use crate::visibility::pending_list::ListOrder;
@@ -42,6 +43,8 @@ pub enum PageQuestion {
     Usage(UsageFilter),
     /// A namespace.
     Namespace(NamespaceQuery),
+    /// What a change would do.
+    WhatIf(WhatIfQuery),
 }
 
 /// Form of an answer.
@@ -166,6 +169,7 @@ impl PageQuestion {
                 limit: limit(&value)?,
             }),
             ["usage"] => Self::Usage(usage(&value)?),
+            ["what-if"] => Self::WhatIf(WhatIfQuery::read(&value).map_err(BadAddress::Parameter)?),
             _ => return Err(BadAddress::NoPage),
         };
         Ok((question, form))
@@ -190,6 +194,7 @@ impl PageQuestion {
             Self::Preemptions(page) => page,
             Self::Usage(page) => page,
             Self::Namespace(page) => page,
+            Self::WhatIf(page) => page,
         }
     }
 }
@@ -297,6 +302,9 @@ mod tests {
             ("/preemptions", None),
             ("/preemptions?cq=a&by=c&of=d&ns=b&limit=20&after=k", Some("b")),
             ("/usage", None),
+            ("/what-if", None),
+            ("/what-if?add=2&like=h1&drain=h2%20h3&for=1h", None),
+            ("/what-if?ns=b&stop=job%2Fx&queue=lq&pods=4&pod=cpu%3D1&topology=any", Some("b")),
             ("/usage?by=flavor&since=7d&res=nvidia.com%2Fgpu&ns=b", Some("b")),
             (
                 "/pending?cq=a&ns=b&lq=c&cohort=d&reason=stuck&min=gpu%3D8&q=x%20y&sort=size&limit=20&after=k",
@@ -335,6 +343,7 @@ mod tests {
             ("/pending?lq=a", "lq:"),
             ("/admitted?lq=a", "lq:"),
             ("/usage?by=user", "by: unknown group"),
+            ("/what-if?add=1000000&like=h1", "add: a number from 1 to 5000"),
             ("/pending?sort=name", "sort: unknown order"),
             ("/audit?severity=bad", "severity:"),
             ("/audit?check=none", "check:"),

@@ -10,6 +10,7 @@ use super::page::{AddressedPage, Page};
 use super::rows::Crumb;
 use super::text::{self, Moment};
 use super::verdict_sentence::{Piece, sentence};
+use super::what_if_query::WhatIfQuery;
 use crate::snapshot::JobName;
 use crate::visibility::questions::WorkloadName;
 use crate::visibility::views::{
@@ -46,6 +47,9 @@ struct WorkloadTemplate<'a> {
     checks: Vec<CheckRow>,
     command: String,
     object: ObjectLinks,
+    /// The question about another priority, or about the stop of a workload that has quota: command and page.
+    what_if: String,
+    what_if_href: String,
 }
 
 /// The name of the Workload and the line below it.
@@ -188,6 +192,7 @@ fn render(request: &Request, data: &WorkloadPage) -> askama::Result<String> {
     let job = row.job.as_ref();
     let target =
         job.map_or_else(|| name.to_owned(), |job| format!("{}/{}", job.kind.to_lowercase(), job.name));
+    let what_if = what_if(verdict, if job.is_some() { target.clone() } else { format!("workload/{name}") });
     WorkloadTemplate {
         frame: Frame::of(request, name, Section::None, (&answer.source, answer.partial)),
         crumbs: crumbs(request, verdict, &data.cohorts),
@@ -227,8 +232,20 @@ fn render(request: &Request, data: &WorkloadPage) -> askama::Result<String> {
             },
             request,
         ),
+        what_if: what_if.command(),
+        what_if_href: what_if.address(links),
     }
     .render()
+}
+
+/// Returns the question about a change of the workload: its stop if it has quota, otherwise another priority.
+fn what_if(verdict: &Verdict, target: String) -> WhatIfQuery {
+    let namespace = verdict.workload.metadata.namespace.clone();
+    let asked = WhatIfQuery { namespace, ..WhatIfQuery::default() };
+    if verdict.admission.is_some() {
+        return WhatIfQuery { stop: target, ..asked };
+    }
+    WhatIfQuery { priority: format!("{target}={}", verdict.workload.priority), ..asked }
 }
 
 fn crumbs(request: &Request, verdict: &Verdict, cohorts: &[String]) -> Vec<Crumb> {
