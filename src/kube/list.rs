@@ -60,7 +60,7 @@ pub async fn list_path(
 }
 
 /// Adds apiVersion and kind, which items of a list lack, and removes managed fields.
-fn with_type_meta(mut item: Value, resource: &ApiResourceInfo) -> Value {
+pub fn with_type_meta(mut item: Value, resource: &ApiResourceInfo) -> Value {
     if let Some(fields) = item.as_object_mut() {
         fields.insert("apiVersion".to_owned(), json!(resource.api_version()));
         fields.insert("kind".to_owned(), json!(resource.kind));

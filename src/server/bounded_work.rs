@@ -60,7 +60,8 @@ pub struct WorkTime {
 }
 
 impl WorkTime {
-    fn start(limits: &WorkLimits) -> Self {
+    /// Returns the time of work that begins now, on this thread.
+    pub fn of(limits: &WorkLimits) -> Self {
         let now = Instant::now();
         Self { cpu: thread_cpu().saturating_add(limits.cpu), end: now.checked_add(limits.time).unwrap_or(now) }
     }
@@ -158,7 +159,7 @@ impl Turn {
         let (sender, result) = oneshot::channel();
         let run = move || {
             lower_priority();
-            let done = work(&WorkTime::start(&limits));
+            let done = work(&WorkTime::of(&limits));
             // Before the answer, so that the user may ask the next question at once.
             drop(counted);
             // The caller may be gone.

@@ -458,6 +458,18 @@ async fn a_stream_sends_what_changed_until_the_right_ends() {
     assert_eq!(status, StatusCode::FORBIDDEN);
 }
 
+/// Each rendering of such a page would cost a simulation.
+#[tokio::test]
+async fn a_page_without_updates_has_no_stream() {
+    let fixture = Fixture::new("/");
+    let page = "/events?page=%2Fwhat-if%3Fadd%3D2%26like%3Dh1";
+    assert_eq!(stream(&fixture, page, "admin").await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(stream(&fixture, page, "tenant").await.0, StatusCode::FORBIDDEN);
+    assert!(fixture.recorded.asked.lock().unwrap().is_empty(), "nothing was computed");
+    let answer = fixture.get("/what-if?add=2&like=h1&for=1h", "admin", &[]).await;
+    assert!(answer.status == StatusCode::OK && !answer.body.contains("data-events"), "{}", answer.body);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stream_of_a_replica_that_retires_says_so() {
     let fixture = Fixture::new("/");

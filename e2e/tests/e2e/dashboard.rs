@@ -304,6 +304,12 @@ async fn tenant_sees_its_own(
     if own == 0 {
         ensure!(verdict["ahead"]["hidden"].as_u64() > Some(0), "who is ahead is not counted: {verdict}");
     }
+    // With a higher priority it may preempt workloads of the other tenant, which the answer does not name.
+    let path = format!("/what-if?ns={namespace}&priority=workload%2F{name}%3D1000&o=json");
+    let simulated = expect(viewer, &path, 200).await?;
+    ensure!(!simulated.text.contains(mark), "{path} names the other tenant: {}", simulated.text);
+    let simulated = simulated.json()?;
+    ensure!(simulated["answer"]["workloads"].is_array(), "{path}: {simulated}");
     let foreign = objects.list(Kind::WORKLOAD, TENANTS[other], "").await?;
     let foreign = text(foreign.first().context("no Workload")?, "/metadata/name").to_owned();
     for (path, right) in [
@@ -314,6 +320,8 @@ async fn tenant_sees_its_own(
         ("/flavors".to_owned(), "list clusterqueueviews"),
         ("/preemptions".to_owned(), "list clusterqueueviews"),
         ("/audit".to_owned(), "list clusterqueueviews"),
+        ("/what-if".to_owned(), "list clusterqueueviews"),
+        (format!("/what-if?ns={}", TENANTS[other]), "list workloadviews"),
         (format!("/namespaces/{}", TENANTS[other]), "list workloadviews"),
         (format!("/pending?ns={}", TENANTS[other]), "list workloadviews"),
         (format!("/workloads/{}/{foreign}", TENANTS[other]), "list workloadviews"),

@@ -15,9 +15,12 @@ use super::dashboard_history::PageHistory;
 use super::listen::{self, BindAddress};
 use super::run::ManagerContext;
 use super::settings::ManagerSettings;
+use super::simulations::Simulations;
 use super::visibility;
 use crate::api::ObjectKey;
-use crate::dashboard::{Freshness, Links, Overview, OverviewQuery, PageQuestion, WorkloadPage, build};
+use crate::dashboard::{
+    Freshness, Links, Overview, OverviewQuery, PageQuestion, WhatIfPage, WhatIfQuery, WorkloadPage, build,
+};
 use crate::kube::lease_follower::LeaseFollower;
 use crate::kube::watch_status::WatchStatuses;
 use crate::server::apis::capacity::CapacityCache;
@@ -80,6 +83,7 @@ pub(super) fn router(
         audits: Arc::clone(&shared.core.audits),
         history: PageHistory::new(visibility::leader(settings, shared)),
         capacity: CapacityCache::new(Arc::new(OwnCore(shared.core.queries.clone()))),
+        simulations: Simulations::new(settings, shared),
         replica: settings.replica(),
         lease,
     };
@@ -104,6 +108,7 @@ struct PublishedState {
     audits: Arc<AuditCache>,
     history: PageHistory,
     capacity: CapacityCache,
+    simulations: Simulations,
     replica: String,
     lease: Arc<LeaseFollower>,
 }
@@ -124,9 +129,13 @@ impl PublishedState {
         }
     }
 
-    async fn value(&self, question: &PageQuestion, access: &Access) -> Result<Value, NoValue> {
+    async fn value(
+        &self,
+        question: &PageQuestion,
+        (access, user): (&Access, &str),
+    ) -> Result<Value, NoValue> {
         let snapshot = self.published.load_full();
-        match (self.model(question, access, &snapshot).await, question) {
+        match (self.model(question, (access, user), &snapshot).await, question) {
             (Ok(value), _) => Ok(value),
             (Err(ModelError::NotFound), PageQuestion::Job(job)) if access.sees(&job.namespace) => Err(self
                 .without_workload(job)
@@ -147,7 +156,7 @@ impl PublishedState {
     async fn model(
         &self,
         question: &PageQuestion,
-        access: &Access,
+        (access, user): (&Access, &str),
         snapshot: &Arc<Snapshot>,
     ) -> Result<Value, ModelError> {
         let source = self.source(snapshot);
@@ -194,6 +203,9 @@ impl PublishedState {
             PageQuestion::Namespace(query) => {
                 Value::page(build::namespace_page(snapshot, access, (&query.name, source))?)
             }
+            PageQuestion::WhatIf(query) => {
+                Value::page(self.what_if(query, (access, user), (snapshot, source)).await?)
+            }
         })
     }
 
@@ -213,6 +225,27 @@ impl PublishedState {
             page.trend = self.history.lines(None, access).await;
         }
         Ok(page)
+    }
+
+    /// Simulates a change, if the question names one.
+    async fn what_if(
+        &self,
+        query: &WhatIfQuery,
+        reader: (&Access, &str),
+        (snapshot, source): (&Snapshot, Source),
+    ) -> Result<WhatIfPage, ModelError> {
+        let page = WhatIfPage { query: query.clone(), source, ..WhatIfPage::default() };
+        if !query.has_change() {
+            return Ok(page);
+        }
+        if !snapshot.synced {
+            return Err(ModelError::NotSynced);
+        }
+        let pending = snapshot.queues.cluster_queues.values().map(|queue| queue.pending.total()).sum();
+        Ok(match self.simulations.what_if(query, reader, pending).await? {
+            Ok(answer) => WhatIfPage { answer: Some(answer), ..page },
+            Err(refused) => WhatIfPage { refused: format!("{refused}."), ..page },
+        })
     }
 
     /// Returns an answer of the leader that is at most `ANSWER_TTL` old; `None` without an answer.
@@ -296,6 +329,10 @@ impl Models for PublishedState {
     }
 
     fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_> {
-        Box::pin(async move { self.value(&question, &access).await })
+        self.answer_for(question, access, String::new())
+    }
+
+    fn answer_for(&self, question: PageQuestion, access: Access, user: String) -> Answering<'_> {
+        Box::pin(async move { self.value(&question, (&access, user.as_str())).await })
     }
 }

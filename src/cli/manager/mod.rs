@@ -26,6 +26,7 @@ pub(super) mod recording;
 pub(super) mod reload;
 pub(super) mod run;
 pub(super) mod settings;
+pub(super) mod simulations;
 pub(super) mod supervise;
 pub(super) mod threads;
 pub(super) mod visibility;

@@ -102,6 +102,9 @@ pub(super) async fn stream(State(dashboard): State<Arc<Dashboard>>, request: Req
     let Ok(viewer) = dashboard.viewer(&headers, &question).await else {
         return refuse(StatusCode::FORBIDDEN, "Forbidden", "token or permission have ended");
     };
+    if !question.page().is_live() {
+        return refuse(StatusCode::BAD_REQUEST, "BadRequest", "page: it has no updates");
+    }
     let Some(place) = dashboard.streams.enter(&viewer.user.name) else {
         let text = "too many streams are open";
         return answer::retry_after(refuse(StatusCode::SERVICE_UNAVAILABLE, "TooManyStreams", text), 30);
@@ -137,7 +140,8 @@ impl Updates {
         let dashboard = &self.dashboard;
         let access = &self.viewer.access;
         let make = async {
-            let (version, value) = dashboard.value(&self.question, access).await.map_err(drop)?;
+            let viewer = (access, self.viewer.user.name.as_str());
+            let (version, value) = dashboard.value(&self.question, viewer).await.map_err(drop)?;
             let Value::Page(page) = &*value else { return Err(()) };
             let shown = dashboard.page_request(&self.question.address(), Some(&self.viewer), &self.headers);
             let html = page.html(&shown).map_err(drop)?;

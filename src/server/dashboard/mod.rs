@@ -73,10 +73,14 @@ pub(crate) struct Dashboard {
 
 impl Dashboard {
     /// Returns the value of a page, which viewers with the same access share, and the least version of the state that it shows.
-    async fn value(&self, question: &PageQuestion, access: &Access) -> Result<(u64, Arc<Value>), NoValue> {
+    async fn value(
+        &self,
+        question: &PageQuestion,
+        (access, user): (&Access, &str),
+    ) -> Result<(u64, Arc<Value>), NoValue> {
         let make = async {
             let (_, version) = self.models.version();
-            let value = self.models.answer(question.clone(), access.clone()).await?;
+            let value = self.models.answer_for(question.clone(), access.clone(), user.to_owned()).await?;
             Ok((version, Arc::new(value)))
         };
         self.values.get(page_key(question, access), make).await

@@ -65,7 +65,7 @@ pub(super) async fn page(State(dashboard): State<Arc<Dashboard>>, request: Reque
     if question.page().asks_core() && !dashboard.rate.admits(&viewer.user.name) {
         return without_value(&dashboard, headers, (&shown, form), NoValue::TooMany);
     }
-    let value = match dashboard.value(&question, &viewer.access).await {
+    let value = match dashboard.value(&question, (&viewer.access, viewer.user.name.as_str())).await {
         Ok((_, value)) => value,
         Err(none) => return without_value(&dashboard, headers, (&shown, form), none),
     };

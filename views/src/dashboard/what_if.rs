@@ -145,7 +145,7 @@ fn shown<'a>(answer: &'a Comparison, request: &Request) -> Answer<'a> {
     let links = &request.links;
     let is_whole = request.scope == Scope::Cluster;
     Answer {
-        // The sums of a namespace would be those of the cluster.
+        // Sums over all namespaces are for readers of the cluster alone.
         totals: if is_whole { totals(answer) } else { Vec::new() },
         rows: answer.workloads.iter().take(MAX_ROWS).map(|compared| row(compared, links)).collect(),
         more: answer.workloads.len() > MAX_ROWS,

@@ -9,6 +9,7 @@ pub mod run_times;
 mod scope;
 
 pub use refusal::Refusal;
+pub use scope::drop_finished;
 
 use self::facts::{Facts, Pace, finished_run};
 use self::run_times::{Run as EndedRun, RunTimes};

@@ -77,6 +77,20 @@ pub(super) fn simulated(objects: &[(Kind, Value)], tree: &CohortTree<'_>) -> Vec
     let is_kept = |workload: &Value| {
         !is_finished(workload) && (ConditionFlags::from_workload(workload).reserved || tree.has(workload))
     };
+    let kept = with_owners(objects, &is_kept);
+    let all = || objects.iter().zip(&kept).filter(|(_, is_kept)| **is_kept).map(|(object, _)| object);
+    let is_workload = |(kind, _): &&(Kind, Value)| *kind == Kind::Workload;
+    all().filter(|object| !is_workload(object)).chain(all().filter(is_workload)).cloned().collect()
+}
+
+/// Drops finished Workloads, and the jobs and pods of which no Workload is left: a simulation of what comes needs none of them.
+pub fn drop_finished(objects: &mut Vec<(Kind, Value)>) {
+    let mut kept = with_owners(objects, &|workload| !is_finished(workload)).into_iter();
+    objects.retain(|_| kept.next().unwrap_or(true));
+}
+
+/// Returns for each object whether it is a Workload that is kept, an owner of one, or of another kind than jobs and their pods.
+fn with_owners(objects: &[(Kind, Value)], is_kept: &dyn Fn(&Value) -> bool) -> Vec<bool> {
     let workloads = || objects.iter().filter(|(kind, workload)| *kind == Kind::Workload && is_kept(workload));
     let owners: BTreeSet<&str> = workloads().flat_map(|(_, workload)| owner_uids(workload)).collect();
     let controllers: BTreeMap<&str, &str> = objects
@@ -97,13 +111,13 @@ pub(super) fn simulated(objects: &[(Kind, Value)], tree: &CohortTree<'_>) -> Vec
         }
         false
     };
-    let others = objects.iter().filter(|(kind, object)| match kind {
-        Kind::Workload => false,
+    let is_needed = |(kind, object): &(Kind, Value)| match kind {
+        Kind::Workload => is_kept(object),
         Kind::Job(_) => is_owned(object),
         Kind::Pod => !PodMember::is_managed(object) || owners.contains(text_at(object, "/metadata/uid")),
         _ => true,
-    });
-    others.chain(workloads()).cloned().collect()
+    };
+    objects.iter().map(is_needed).collect()
 }
 
 /// Returns the UIDs of objects that own Workloads and do not end by themselves.
@@ -126,6 +140,26 @@ mod tests {
     use super::*;
     use crate::frameworks::{JobKind, framework};
     use serde_json::json;
+
+    #[test]
+    fn finished_workloads_go_with_their_jobs() {
+        let job = |uid: &str| (Kind::Job(JobKind::BATCH_JOB), json!({"metadata": {"name": uid, "uid": uid}}));
+        let workload = |owner: &str, finished: bool| {
+            let status = if finished { "True" } else { "False" };
+            let conditions = json!([{"type": "Finished", "status": status}]);
+            (Kind::Workload, json!({"metadata": {"name": owner, "ownerReferences": [{"uid": owner}]}, "status": {"conditions": conditions}}))
+        };
+        let mut objects = vec![
+            job("done"),
+            job("runs"),
+            (Kind::Node, json!({"metadata": {"name": "n"}})),
+            workload("done", true),
+            workload("runs", false),
+        ];
+        drop_finished(&mut objects);
+        let names: Vec<&str> = objects.iter().map(|(_, object)| text_at(object, "/metadata/name")).collect();
+        assert_eq!(names, ["runs", "n", "runs"]);
+    }
 
     #[test]
     fn what_another_controller_restarts_serves() {
