@@ -87,6 +87,11 @@ impl<T: Clone + Send + 'static> BoundedWork<T> {
         Self { limits, running: Arc::default(), kept: SharedAnswers::for_time(limits.kept).at_most(MAX_KEPT) }
     }
 
+    /// Returns work with answers of another type that counts with this one: a user has one piece of both together.
+    pub fn sharing<U: Clone + Send + 'static>(&self) -> BoundedWork<U> {
+        BoundedWork { running: Arc::clone(&self.running), ..BoundedWork::new(self.limits) }
+    }
+
     /// Returns the kept answer of a key, or does the work. The key must hold the access of the user.
     ///
     /// # Errors
@@ -205,6 +210,7 @@ mod tests {
         assert_eq!(work.begin("c").err(), Some(NoWork::AllBusy));
         drop(own);
         assert!(work.begin("c").is_ok(), "a turn that is dropped counts no longer");
+        assert_eq!(work.sharing::<String>().begin("b").err(), Some(NoWork::UserBusy), "answers of both types");
         drop(other);
         assert!(work.running.lock().unwrap().is_empty());
     }
