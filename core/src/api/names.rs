@@ -95,6 +95,9 @@ pub const COMPONENT_INDEX_ANNOTATION: &str = "kueue.x-k8s.io/component-workload-
 /// Annotation of a Workload: name of the object whose pods it is for.
 pub const JOB_OWNER_NAME_ANNOTATION: &str = "kueue.x-k8s.io/job-owner-name";
 
+/// Annotation of a job or a Workload: how long its run is expected to take, such as `2h30m`. Only estimates of admission read it; no
+/// decision depends on it.
+pub const EXPECTED_RUN_TIME_ANNOTATION: &str = "sluice.dev/expected-run-time";
 /// Annotation of an object below a job, whose pods have no room beside those of its siblings on the quota of the job.
 pub const WAITS_FOR_ROOM_ANNOTATION: &str = "sluice.dev/waits-for-room";
 /// Annotation of an object that was suspended because the job above it may not run, where the operator of that job does not resume it.

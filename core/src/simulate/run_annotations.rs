@@ -4,6 +4,7 @@
 
 use super::objects::{field, value_at};
 use crate::api::config::Duration;
+use crate::api::names::EXPECTED_RUN_TIME_ANNOTATION;
 use crate::api::validation::{FieldError, key_path};
 use crate::cache::Kind;
 use crate::frameworks::path_of;
@@ -37,6 +38,9 @@ pub(super) fn check(kind: Kind, object: &Value) -> Vec<FieldError> {
             } else if name == EXIT_CODE {
                 let code = value.as_str().and_then(|text| text.parse::<u8>().ok());
                 code.is_none().then_some("must be an exit code, 0 to 255")
+            } else if name == EXPECTED_RUN_TIME_ANNOTATION {
+                // For estimates alone, which ignore one that they cannot read and say so.
+                None
             } else {
                 Some("unknown annotation of simulate")
             };

@@ -1,15 +1,18 @@
 //! What an estimate reads of Workloads: what they are to the queue, and how long they run.
 
-use super::run_times::{EarlierRuns, Run, RunKey, RunTimes};
+use super::run_times::{Amounts, EarlierRuns, Run, RunKey, RunTimes};
 use crate::api::ObjectKey;
+use crate::api::config::Duration;
+use crate::api::names::EXPECTED_RUN_TIME_ANNOTATION;
 use crate::api::time::parse_time;
+use crate::cache::Kind;
 use crate::lifecycle::eviction::SLICE_REPLACED;
-use crate::resources::pod_requests;
-use crate::simulate::objects::{ConditionFlags, condition, field_text, key_of, text_at, value_at};
+use crate::resources::{Quantity, amount, pod_requests};
+use crate::simulate::objects::{ConditionFlags, condition, field, field_text, key_of, text_at, value_at};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Reasons of ends that say nothing about how long a run takes.
@@ -35,6 +38,33 @@ impl Pace {
     }
 }
 
+/// What says how long runs take.
+pub(super) struct RunTimeSources<'a> {
+    pub(super) times: RunTimes,
+    /// Annotations with the expected run time, by the UID of the job or pod that has one.
+    of_jobs: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> RunTimeSources<'a> {
+    pub(super) fn of(times: RunTimes, objects: &'a [(Kind, Value)]) -> Self {
+        let jobs = objects.iter().filter(|(kind, _)| matches!(kind, Kind::Job(_) | Kind::Pod));
+        let annotated = jobs
+            .filter_map(|(_, job)| Some((text_at(job, "/metadata/uid"), expected_run_time(job)?)))
+            .filter(|(uid, _)| !uid.is_empty());
+        Self { times, of_jobs: annotated.collect() }
+    }
+
+    /// Returns the annotation of a Workload, else of one of its owners.
+    fn expected<'b>(&'b self, workload: &'b Value, uids: &[String]) -> Option<&'b str> {
+        let of_owner = || uids.iter().find_map(|uid| self.of_jobs.get(uid.as_str()).copied());
+        expected_run_time(workload).or_else(of_owner)
+    }
+}
+
+fn expected_run_time(object: &Value) -> Option<&str> {
+    field(value_at(object, "/metadata/annotations")?, EXPECTED_RUN_TIME_ANNOTATION)?.as_str()
+}
+
 /// A Workload that has not finished.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
@@ -47,6 +77,10 @@ pub(super) struct Facts {
     admitted: Option<Timestamp>,
     /// What is left of the maximum execution time that it declares, from its admission.
     pub(super) maximum: Option<SignedDuration>,
+    /// How long an annotation expects it to run, unless it has run for longer.
+    pub(super) expected: Option<SignedDuration>,
+    /// Why an annotation is ignored.
+    pub(super) ignored: Option<String>,
     /// What a guess comes from.
     pub(super) runs: Option<EarlierRuns>,
     /// Runs that say nothing more, because it has run for longer than all of them.
@@ -54,24 +88,42 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    pub(crate) fn of(workload: &Value, times: &RunTimes, now: Timestamp) -> Self {
+    pub(super) fn of(workload: &Value, sources: &RunTimeSources<'_>, now: Timestamp) -> Self {
         let flags = ConditionFlags::from_workload(workload);
         let owners = value_at(workload, "/metadata/ownerReferences").and_then(Value::as_array);
         let owners = owners.into_iter().flatten().map(|owner| field_text(owner, "uid"));
         let uids = owners.chain([text_at(workload, "/metadata/uid")]);
+        let uids: Vec<String> = uids.filter(|uid| !uid.is_empty()).map(str::to_owned).collect();
         let seconds = |pointer: &str| value_at(workload, pointer).and_then(Value::as_i64);
         let past = seconds("/status/accumulatedPastExecutionTimeSeconds").unwrap_or_default();
         let maximum = seconds("/spec/maximumExecutionTimeSeconds");
+        let annotation = sources.expected(workload, &uids).map(str::to_owned);
         let facts = Self {
             key: key_of(workload),
-            uids: uids.filter(|uid| !uid.is_empty()).map(str::to_owned).collect(),
+            uids,
             is_reserved: flags.reserved,
             admitted: time_of(workload, "Admitted").filter(|_| flags.admitted && flags.reserved),
             maximum: maximum.map(|whole| SignedDuration::from_secs(whole.saturating_sub(past).max(0))),
-            runs: times.of(&run_key(workload)),
+            expected: None,
+            ignored: None,
+            runs: sources.times.of(&run_key(workload), &amounts(workload)),
             outlived: None,
         };
-        facts.without_outlived(now)
+        facts.with_annotation(annotation.as_deref(), now).without_outlived(now)
+    }
+
+    /// Reads the annotation with the expected run time. One that cannot be read, or that the run has outlived, is ignored.
+    fn with_annotation(mut self, annotation: Option<&str>, now: Timestamp) -> Self {
+        let Some(text) = annotation else { return self };
+        let length = Duration::parse(text).map(Duration::signed).filter(SignedDuration::is_positive);
+        match length {
+            None => self.ignored = Some(format!("{text:?} is not a duration such as 2h30m")),
+            Some(length) if length < self.age(now) => {
+                self.ignored = Some(format!("it has run for longer than {text}"));
+            }
+            Some(length) => self.expected = Some(length),
+        }
+        self
     }
 
     /// Sets runs aside that are all shorter than what it has run for: of its end they say nothing.
@@ -81,14 +133,33 @@ impl Facts {
         self
     }
 
-    /// Whether a maximum alone says how long it runs: it may end at any time before.
-    pub(super) const fn is_open_ended(&self) -> bool {
-        self.maximum.is_some() && self.runs.is_none()
+    /// Whether it runs.
+    pub(super) const fn is_admitted(&self) -> bool {
+        self.admitted.is_some()
     }
 
-    /// Whether neither a maximum nor earlier runs say how long it runs.
+    /// Whether a maximum alone says how long it runs: it may end at any time before.
+    pub(super) const fn is_open_ended(&self) -> bool {
+        self.maximum.is_some() && self.runs.is_none() && self.expected.is_none()
+    }
+
+    /// Whether nothing says how long it runs: no maximum, no annotation, no earlier runs.
     pub(super) const fn is_unknown(&self) -> bool {
-        self.maximum.is_none() && self.runs.is_none()
+        self.maximum.is_none() && self.runs.is_none() && self.expected.is_none()
+    }
+
+    /// Whether earlier runs alone say how long it runs.
+    pub(super) const fn is_guess(&self) -> bool {
+        self.maximum.is_none() && self.expected.is_none() && self.runs.is_some()
+    }
+
+    /// Returns the time before which its run does not end, unless it is shorter than all earlier ones, or than is expected of it; `None`
+    /// if it may end at any time, or does not run.
+    pub(super) fn earliest_end(&self, now: Timestamp) -> Option<Timestamp> {
+        let shortest = || self.runs.as_ref().and_then(EarlierRuns::shortest);
+        let length = self.expected.or_else(shortest)?;
+        let length = self.maximum.map_or(length, |maximum| length.min(maximum));
+        self.admitted?.checked_add(length).ok().filter(|end| *end > now)
     }
 
     /// Whether the Workload or one of its owners is among these.
@@ -111,10 +182,11 @@ impl Facts {
         self.length(pace, SignedDuration::ZERO)
     }
 
-    /// Returns the length of a run that has lasted for `age`; `None` if it is unknown. Without earlier runs that say something, a run may
-    /// end at any time before its maximum.
+    /// Returns the length of a run that has lasted for `age`; `None` if it is unknown. An annotation says more than earlier runs. Without
+    /// either, a run may end at any time before its maximum.
     fn length(&self, pace: Pace, age: SignedDuration) -> Option<SignedDuration> {
-        let length = match (self.runs.as_ref().and_then(|runs| guess(runs, pace, age)), self.maximum) {
+        let guess = || self.runs.as_ref().and_then(|runs| guess(runs, pace, age));
+        let length = match (self.expected.or_else(guess), self.maximum) {
             (Some(guess), Some(maximum)) => guess.min(maximum),
             (Some(guess), None) => guess,
             (None, Some(_)) if pace == Pace::Quick => age,
@@ -155,22 +227,71 @@ fn run_key(workload: &Value) -> RunKey {
     RunKey { local_queue: ObjectKey::new(namespace, queue), shape: shape(workload) }
 }
 
+/// Returns the pod sets that the admission of a Workload lists.
+fn assigned_pod_sets(workload: &Value) -> &[Value] {
+    let assigned = value_at(workload, "/status/admission/podSetAssignments").and_then(Value::as_array);
+    assigned.map_or(&[], Vec::as_slice)
+}
+
+/// Returns the count of a pod set: the assigned one, which is smaller after a partial admission, or that of the spec.
+fn pod_count(pod_set: &Value, assigned: &[Value]) -> i64 {
+    let same = assigned.iter().find(|set| field_text(set, "name") == field_text(pod_set, "name"));
+    let count = |set: &Value| value_at(set, "/count").and_then(Value::as_i64);
+    same.and_then(count).or_else(|| count(pod_set)).unwrap_or(1)
+}
+
+/// Returns the pod sets of the spec, each with its count and its pods.
+fn pod_sets(workload: &Value) -> impl Iterator<Item = (&str, i64, PodSpec)> {
+    let assigned = assigned_pod_sets(workload);
+    let sets = value_at(workload, "/spec/podSets").and_then(Value::as_array);
+    sets.into_iter().flatten().map(|set| {
+        let spec = value_at(set, "/template/spec").cloned().unwrap_or_default();
+        (field_text(set, "name"), pod_count(set, assigned), serde_json::from_value(spec).unwrap_or_default())
+    })
+}
+
 /// Returns the names, counts and requests of the pod sets.
 fn shape(workload: &Value) -> String {
     let mut shape = String::new();
-    let pod_sets = value_at(workload, "/spec/podSets").and_then(Value::as_array);
-    for pod_set in pod_sets.into_iter().flatten() {
-        let count = value_at(pod_set, "/count").and_then(Value::as_i64).unwrap_or(1);
-        let spec = value_at(pod_set, "/template/spec").cloned().unwrap_or_default();
-        let spec: PodSpec = serde_json::from_value(spec).unwrap_or_default();
+    for (name, count, spec) in pod_sets(workload) {
         // Writing to a String does not fail.
-        let _ = write!(shape, "{} {count}", field_text(pod_set, "name"));
+        let _ = write!(shape, "{name} {count}");
         for (resource, amount) in pod_requests(&spec) {
             let _ = write!(shape, " {resource}={}", amount.to_i128());
         }
         shape.push('\n');
     }
     shape
+}
+
+/// Returns what a Workload uses in all, or would use without LimitRanges and transformations of resources.
+fn amounts(workload: &Value) -> Amounts {
+    let mut all = Amounts::new();
+    let mut add = |resource: &str, units: i128| {
+        let sum = all.entry(resource.to_owned()).or_default();
+        *sum = sum.saturating_add(units);
+    };
+    let assigned = assigned_pod_sets(workload);
+    for set in assigned {
+        for (resource, quantity) in value_at(set, "/resourceUsage").and_then(Value::as_object).into_iter().flatten() {
+            add(resource, units(resource, quantity));
+        }
+    }
+    if assigned.is_empty() {
+        for (_, count, spec) in pod_sets(workload) {
+            for (resource, each) in pod_requests(&spec) {
+                add(&resource, each.to_i128().saturating_mul(count.into()));
+            }
+        }
+    }
+    all.retain(|_, units| *units != 0);
+    all
+}
+
+/// Returns a quantity in thousandths of cores, bytes or pieces; 0 if it cannot be read.
+pub(super) fn units(resource: &str, quantity: &Value) -> i128 {
+    let text = quantity.as_str().map_or_else(|| quantity.to_string(), str::to_owned);
+    Quantity::parse(&text).map_or(0, |quantity| amount(resource, &quantity).to_i128())
 }
 
 #[cfg(test)]
@@ -187,17 +308,16 @@ mod tests {
             let ended = Timestamp::from_second(ended).unwrap();
             times.add(key.clone(), Run { ended, length: HOUR * i32::try_from(*hours).unwrap() });
         }
-        let (uids, is_reserved) = (Vec::new(), true);
-        let maximum = maximum.map(SignedDuration::from_hours);
-        let (runs, outlived) = (times.of(&key), None);
         Facts {
             key: ObjectKey::new("ns", "w"),
-            uids,
-            is_reserved,
+            uids: Vec::new(),
+            is_reserved: true,
             admitted: Some(Timestamp::UNIX_EPOCH),
-            maximum,
-            runs,
-            outlived,
+            maximum: maximum.map(SignedDuration::from_hours),
+            expected: None,
+            ignored: None,
+            runs: times.of(&key, &Amounts::new()),
+            outlived: None,
         }
     }
 
@@ -232,6 +352,53 @@ mod tests {
             assert_eq!(found, expected, "{maximum:?} {} runs, {age} h", lengths.len());
             assert_eq!(facts.is_unknown(), expected.is_none());
         }
+    }
+
+    #[test]
+    fn an_annotation_says_how_long_a_run_takes() {
+        let hours: Vec<i64> = (1..=20).collect();
+        for (text, maximum, age, expected) in [
+            ("2h30m", None, 0, Ok(150)),
+            ("2h30m", None, 2, Ok(150)),
+            ("3h", Some(2), 0, Ok(120)),
+            ("1h", None, 2, Err("it has run for longer than 1h")),
+            ("2 hours", None, 0, Err("\"2 hours\" is not a duration such as 2h30m")),
+            ("0s", None, 0, Err("\"0s\" is not a duration such as 2h30m")),
+            ("-1h", None, 0, Err("\"-1h\" is not a duration such as 2h30m")),
+        ] {
+            let now = Timestamp::UNIX_EPOCH + HOUR * age;
+            let facts = facts(maximum, &hours).with_annotation(Some(text), now);
+            let length = facts.length(Pace::Slow, HOUR * age).map(|length| length.as_mins());
+            match expected {
+                Ok(minutes) => {
+                    assert_eq!((length, &facts.ignored), (Some(minutes), &None), "{text}");
+                    let end = facts.earliest_end(now).map(|end| end.duration_since(Timestamp::UNIX_EPOCH).as_mins());
+                    assert_eq!(end, Some(minutes), "{text}");
+                }
+                Err(why) => assert_eq!((facts.expected, facts.ignored.as_deref()), (None, Some(why)), "{text}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_does_not_end_before_the_shortest_of_its_earlier_runs() {
+        let hours: Vec<i64> = (5..=24).collect();
+        for (maximum, lengths, age, expected) in [
+            (None, &hours[..], 2, Some(5)),
+            // It may be the next to end.
+            (None, &hours, 5, None),
+            (None, &hours, 30, None),
+            (Some(3), &hours, 2, Some(3)),
+            (Some(24), &[], 2, None),
+            (None, &[], 2, None),
+        ] {
+            let now = Timestamp::UNIX_EPOCH + HOUR * age;
+            let end = facts(maximum, lengths).without_outlived(now).earliest_end(now);
+            assert_eq!(end, expected.map(|hours| Timestamp::UNIX_EPOCH + HOUR * hours), "{maximum:?} {age}");
+        }
+        // By a clock that is behind, it has not begun.
+        let early = Timestamp::from_second(-300).unwrap();
+        assert_eq!(facts(None, &hours).earliest_end(early), Some(Timestamp::UNIX_EPOCH + HOUR * 5));
     }
 
     #[test]

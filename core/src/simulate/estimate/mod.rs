@@ -1,25 +1,33 @@
-//! When a pending Workload may be admitted: a range from two simulations of its cohort tree, or why there is none.
+//! When a pending Workload may be admitted: a range from two simulations of its cohort tree, or why there is none, and a time before
+//! which it is not admitted.
 //!
-//! Invariants: a run time comes from a declared maximum or from earlier runs, never from nowhere, and lies within what these runs took;
-//! what runs for an unknown time ends the estimate as soon as it could matter; no clock is read.
+//! Invariants: a run time comes from a declared maximum, from an annotation or from earlier runs of the same shape, never from nowhere,
+//! and lies within what these runs took; what runs for an unknown time ends the range as soon as it could matter; nothing that the
+//! reader may not see is named, or used but for the quota and nodes that it may leave; no clock is read.
 
+mod bound;
+mod evictions;
 mod facts;
 mod refusal;
 pub mod run_times;
 mod scope;
 
+pub use bound::LowerBound;
 pub use refusal::Refusal;
 pub use scope::drop_finished;
 
-use self::facts::{Facts, Pace, finished_run};
-use self::run_times::{Run as EndedRun, RunTimes};
+use self::bound::lower_bound;
+use self::evictions::may_be_preempted;
+use self::facts::{Facts, Pace, RunTimeSources, finished_run};
+use self::run_times::{Amounts, Run as EndedRun, RunTimes};
 use self::scope::{CohortTree, is_finished, serving, simulated};
 use super::job_runner::PlannedRun;
-use super::objects::{is_true, key_of, text_at};
+use super::objects::{is_true, key_of, text_at, value_at};
 use super::simulation::{Simulation, SimulationOptions, Until};
 use super::timeline::TimelineEventKind;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
+use crate::scheduler::EngineSettings;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,27 +40,62 @@ pub const MAX_WORKLOADS: usize = 10_000;
 /// Longest time that a caller should let it take.
 pub const TIME_LIMIT: Duration = Duration::from_secs(10);
 
+/// What is asked, and what is known.
+pub struct Question<'a> {
+    /// The pending Workload.
+    pub workload: &'a ObjectKey,
+    /// All objects of the cluster.
+    pub objects: &'a [(Kind, Value)],
+    /// Runs of a durable record. Those of Workloads that are among the objects do not count again.
+    pub recorded: &'a [RecordedRun],
+    /// Whether the reader may see the workloads of a namespace.
+    pub sees: &'a dyn Fn(&str) -> bool,
+}
+
 /// When a Workload may be admitted, and where that comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionRange {
     /// If runs end early; `None` where that follows from a maximum execution time alone, before which a run may end at any time.
     pub earliest: Option<Timestamp>,
+    /// Before when it is not admitted, where there is no `earliest`.
+    pub not_before: Option<LowerBound>,
     /// If runs end late.
     pub latest: Timestamp,
     /// Number of running workloads of the tree that declare a maximum execution time.
     pub declared: usize,
-    /// Number of those without earlier runs that lasted for as long as they have.
+    /// Number of those without earlier runs that lasted for as long as they have, and without an expected run time.
     pub open_ended: usize,
+    /// Number of running workloads whose time is what an annotation expects, and that have no maximum.
+    pub expected: usize,
     /// Number of running workloads whose times come from earlier runs alone.
     pub from_history: usize,
-    /// Number of those whose earlier runs are of other shapes.
-    pub of_other_shape: usize,
     /// Number of running workloads that do not end by themselves.
     pub serving: usize,
     /// Number of earlier runs.
     pub earlier_runs: usize,
     /// When the oldest of them ended.
     pub earlier_runs_since: Option<Timestamp>,
+    /// Workloads whose annotation with the expected run time is ignored, and why.
+    pub ignored: Vec<(ObjectKey, String)>,
+}
+
+/// Why there is no range, and what is known all the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoRange {
+    /// Why.
+    pub refusal: Refusal,
+    /// Before when it is not admitted.
+    pub not_before: Option<LowerBound>,
+    /// Workloads, of which the reader sees the names, whose run times are unknown.
+    pub unknown: Vec<ObjectKey>,
+    /// Workloads whose annotation with the expected run time is ignored, and why.
+    pub ignored: Vec<(ObjectKey, String)>,
+}
+
+impl From<Refusal> for Box<NoRange> {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(NoRange { refusal, not_before: None, unknown: Vec::new(), ignored: Vec::new() })
+    }
 }
 
 /// A run that a durable record knows: the Workload may be gone.
@@ -62,53 +105,147 @@ pub struct RecordedRun {
     pub uid: String,
     /// Its LocalQueue.
     pub local_queue: ObjectKey,
+    /// What it used in all when it began.
+    pub amounts: Amounts,
     /// Its time.
     pub run: EndedRun,
 }
 
-/// Returns when a pending Workload may be admitted. `options.start` is now, and the objects are as they are then. Of `recorded` runs,
-/// those of Workloads that are among the objects do not count again. `keep_going` is asked all the while.
+/// Returns when a pending Workload may be admitted. `options.start` is now, and the objects are as they are then. `keep_going` is asked
+/// all the while.
 ///
 /// # Errors
-/// There is no estimate, and why.
+/// There is no range: why, and before when it is not admitted.
 pub fn estimate(
-    workload: &ObjectKey,
-    (objects, recorded): (&[(Kind, Value)], &[RecordedRun]),
+    question: &Question<'_>,
     options: &SimulationOptions,
     keep_going: &dyn Fn() -> bool,
-) -> Result<AdmissionRange, Refusal> {
-    let workloads = || objects.iter().filter(|(kind, _)| *kind == Kind::Workload).map(|(_, object)| object);
-    let asked = workloads().find(|object| key_of(object) == *workload).ok_or(Refusal::NoQueue)?;
-    let state = ["Finished", "Admitted", "QuotaReserved"].into_iter().find(|state| is_true(asked, state));
+) -> Result<AdmissionRange, Box<NoRange>> {
+    let tree = Tree::of(question, options.start)?;
+    let found = tree.range(question, options, keep_going);
+    if let Ok(range) = &found
+        && range.earliest.is_some()
+    {
+        return found.map_err(Into::into);
+    }
+    let bound = lower_bound(question, &tree, options, keep_going);
+    let ignored = tree.ignored(question);
+    match (found, bound) {
+        (Ok(range), bound) => Ok(AdmissionRange { not_before: bound.ok().flatten(), ..range }),
+        // If it is not even admitted alone, nothing else matters.
+        (Err(_), Err(refusal)) => {
+            Err(Box::new(NoRange { refusal, not_before: None, unknown: Vec::new(), ignored }))
+        }
+        (Err(refusal), Ok(not_before)) => {
+            let unknown = match &refusal {
+                Refusal::UnknownAhead(unknown, _) => unknown.clone(),
+                _ => tree.unknown(question),
+            };
+            Err(Box::new(NoRange { refusal, not_before, unknown, ignored }))
+        }
+    }
+}
+
+/// Returns why a Workload is not asked about.
+fn check_pending(workload: &Value) -> Result<(), Refusal> {
+    let state = ["Finished", "Admitted", "QuotaReserved"].into_iter().find(|state| is_true(workload, state));
     if let Some(state) = state {
         return Err(Refusal::NotPending(state.to_owned()));
     }
-    let tree = CohortTree::of(asked, objects).ok_or(Refusal::NoQueue)?;
-    let mut times = RunTimes::default();
-    for (key, run) in workloads().filter_map(finished_run) {
-        times.add(key, run);
+    if value_at(workload, "/metadata/deletionTimestamp").is_some() {
+        return Err(Refusal::Deleted);
     }
-    let stored: BTreeSet<&str> = workloads().map(|object| text_at(object, "/metadata/uid")).collect();
-    for known in recorded.iter().filter(|known| !stored.contains(known.uid.as_str())) {
-        times.add_of_queue(known.local_queue.clone(), known.run);
+    if value_at(workload, "/spec/active") == Some(&Value::Bool(false)) {
+        return Err(Refusal::Deactivated);
     }
-    let facts: Vec<Facts> = workloads()
-        .filter(|object| !is_finished(object) && tree.has(object))
-        .map(|object| Facts::of(object, &times, options.start))
-        .collect();
-    if facts.len() > MAX_WORKLOADS {
-        return Err(Refusal::TooManyWorkloads(facts.len()));
+    Ok(())
+}
+
+/// The cohort tree of a Workload, with its workloads.
+struct Tree<'a> {
+    cohorts: CohortTree<'a>,
+    /// Workloads of the tree that have not finished, and what is known of each.
+    workloads: Vec<&'a Value>,
+    facts: Vec<Facts>,
+    /// UIDs of what does not end by itself.
+    serving: BTreeSet<&'a str>,
+}
+
+impl<'a> Tree<'a> {
+    fn of(question: &Question<'a>, now: Timestamp) -> Result<Self, Refusal> {
+        let objects = question.objects;
+        let workloads = || objects.iter().filter(|(kind, _)| *kind == Kind::Workload).map(|(_, object)| object);
+        let asked = workloads().find(|object| key_of(object) == *question.workload).ok_or(Refusal::Deleted)?;
+        check_pending(asked)?;
+        let cohorts = CohortTree::of(asked, objects).ok_or(Refusal::NoQueue)?;
+        let of_tree: Vec<&Value> =
+            workloads().filter(|object| !is_finished(object) && cohorts.has(object)).collect();
+        let sees_all = of_tree.iter().all(|object| (question.sees)(text_at(object, "/metadata/namespace")));
+        if of_tree.len() > MAX_WORKLOADS {
+            let count = Refusal::TooManyWorkloads(of_tree.len());
+            return Err(if sees_all { count } else { Refusal::Hidden });
+        }
+        let mut times = RunTimes::default();
+        for (key, run) in workloads().filter_map(finished_run) {
+            times.add(key, run);
+        }
+        let stored: BTreeSet<&str> = workloads().map(|object| text_at(object, "/metadata/uid")).collect();
+        for known in question.recorded.iter().filter(|known| !stored.contains(known.uid.as_str())) {
+            times.add_recorded(known.local_queue.clone(), known.amounts.clone(), known.run);
+        }
+        let sources = RunTimeSources::of(times, objects);
+        let facts = of_tree.iter().map(|object| Facts::of(object, &sources, now)).collect();
+        Ok(Self { cohorts, workloads: of_tree, facts, serving: serving(objects) })
     }
-    let serving = serving(objects);
-    let range = counted(&facts, &serving)?;
-    // What serves does not end, whatever others of its queue did.
-    let facts: Vec<Facts> = facts.into_iter().filter(|facts| !facts.is_any_of(&serving)).collect();
-    let run = Run { workload, objects: simulated(objects, &tree), facts: &facts, options, keep_going };
-    let first = run.admission(Pace::Quick)?;
-    let last = if run.is_certain() { first } else { run.admission(Pace::Slow)? };
-    let is_known =
-        !run.facts.iter().any(Facts::is_open_ended) || run.admission(Pace::QuickToMaximum)? == first;
-    Ok(AdmissionRange { earliest: is_known.then_some(first.min(last)), latest: first.max(last), ..range })
+
+    fn serves(&self, facts: &Facts) -> bool {
+        facts.is_any_of(&self.serving)
+    }
+
+    /// Whether the reader may see a workload.
+    fn sees(&self, question: &Question<'_>, facts: &Facts) -> bool {
+        (question.sees)(&facts.key.namespace)
+    }
+
+    fn may_be_preempted(&self, objects: &[(Kind, Value)], settings: &EngineSettings) -> BTreeSet<ObjectKey> {
+        may_be_preempted(&self.workloads, (&self.cohorts, objects), settings)
+    }
+
+    /// Returns the running workloads of which nothing says when they end.
+    fn unknown(&self, question: &Question<'_>) -> Vec<ObjectKey> {
+        let is_unknown = |facts: &&Facts| {
+            facts.is_reserved && facts.is_unknown() && !self.serves(facts) && self.sees(question, facts)
+        };
+        self.facts.iter().filter(is_unknown).map(|facts| facts.key.clone()).collect()
+    }
+
+    fn ignored(&self, question: &Question<'_>) -> Vec<(ObjectKey, String)> {
+        let seen = self.facts.iter().filter(|facts| self.sees(question, facts));
+        seen.filter_map(|facts| Some((facts.key.clone(), facts.ignored.clone()?))).collect()
+    }
+
+    /// Returns the range from two simulations.
+    fn range(
+        &self,
+        question: &Question<'_>,
+        options: &SimulationOptions,
+        keep_going: &dyn Fn() -> bool,
+    ) -> Result<AdmissionRange, Refusal> {
+        if !self.facts.iter().all(|facts| self.sees(question, facts)) {
+            return Err(Refusal::Hidden);
+        }
+        let range = counted(&self.facts, &self.serving)?;
+        // What serves does not end, whatever others of its queue did.
+        let facts: Vec<&Facts> = self.facts.iter().filter(|facts| !self.serves(facts)).collect();
+        let objects = simulated(question.objects, &self.cohorts);
+        let run = Run { workload: question.workload, objects, facts: &facts, options, keep_going };
+        let first = run.admission(Pace::Quick)?;
+        let last = if run.is_certain() { first } else { run.admission(Pace::Slow)? };
+        let is_known = !run.facts.iter().any(|facts| facts.is_open_ended())
+            || run.admission(Pace::QuickToMaximum)? == first;
+        let earliest = is_known.then_some(first.min(last));
+        Ok(AdmissionRange { earliest, latest: first.max(last), ignored: self.ignored(question), ..range })
+    }
 }
 
 /// Counts where the times of running workloads come from.
@@ -120,26 +257,28 @@ fn counted(facts: &[Facts], serving: &BTreeSet<&str>) -> Result<AdmissionRange, 
     if unknown > 0 {
         return Err(Refusal::UnknownRunning(unknown, running().count()));
     }
-    let is_outlived = |facts: &&Facts| facts.maximum.is_none() && !serves(facts);
+    let is_outlived = |facts: &&Facts| facts.is_unknown() && !serves(facts);
     let outlived: Vec<_> =
         running().filter(is_outlived).filter_map(|facts| facts.outlived.as_ref()).collect();
     if !outlived.is_empty() {
         let runs: BTreeSet<usize> = outlived.iter().flat_map(|runs| &runs.numbers).copied().collect();
         return Err(Refusal::Outlived { count: outlived.len(), of: running().count(), runs: runs.len() });
     }
-    let is_guess = |facts: &Facts| facts.maximum.is_none() && !serves(facts);
-    let guessed: Vec<_> = running().filter(|facts| is_guess(facts)).filter_map(|f| f.runs.as_ref()).collect();
+    let is_guess = |facts: &&Facts| facts.is_guess() && !serves(facts);
+    let guessed: Vec<_> = running().filter(is_guess).filter_map(|facts| facts.runs.as_ref()).collect();
     let runs: BTreeSet<usize> = guessed.iter().flat_map(|runs| &runs.numbers).copied().collect();
     Ok(AdmissionRange {
         earliest: None,
+        not_before: None,
         latest: Timestamp::UNIX_EPOCH,
         declared: count(&|facts| facts.maximum.is_some()),
         open_ended: count(&Facts::is_open_ended),
+        expected: count(&|facts| facts.maximum.is_none() && facts.expected.is_some() && !serves(facts)),
         from_history: guessed.len(),
-        of_other_shape: guessed.iter().filter(|runs| !runs.is_alike).count(),
         serving: count(&|facts| facts.maximum.is_none() && serves(facts)),
         earlier_runs: runs.len(),
         earlier_runs_since: guessed.iter().map(|runs| runs.since).min(),
+        ignored: Vec::new(),
     })
 }
 
@@ -148,7 +287,7 @@ struct Run<'a> {
     workload: &'a ObjectKey,
     /// Workloads last.
     objects: Vec<(Kind, Value)>,
-    facts: &'a [Facts],
+    facts: &'a [&'a Facts],
     options: &'a SimulationOptions,
     keep_going: &'a dyn Fn() -> bool,
 }
@@ -166,7 +305,8 @@ impl Run<'_> {
     /// Returns the runs by the UIDs of Workloads and their owners. Of several Workloads of an owner, the one that runs counts.
     fn planned(&self, pace: Pace) -> BTreeMap<String, PlannedRun> {
         let mut planned = BTreeMap::new();
-        let (running, pending): (Vec<&Facts>, Vec<&Facts>) = self.facts.iter().partition(|f| f.is_reserved);
+        let (running, pending): (Vec<&Facts>, Vec<&Facts>) =
+            self.facts.iter().copied().partition(|facts| facts.is_reserved);
         for facts in pending.into_iter().chain(running) {
             let Some(length) = facts.whole_length(pace) else { continue };
             let run = PlannedRun { end: facts.end(pace, self.options.start), length };
@@ -211,12 +351,11 @@ impl Run<'_> {
             .filter(|entry| admitted.is_none_or(|admitted| entry.seconds < admitted))
             .map(|entry| entry.workload.workload.as_str())
             .collect();
-        let is_unknown = |facts: &&Facts| {
+        let is_unknown = |facts: &&&Facts| {
             facts.is_unknown() && !facts.is_reserved && before.contains(&*facts.key.to_string())
         };
-        match self.facts.iter().filter(is_unknown).count() {
-            0 => Ok(()),
-            unknown => Err(Refusal::UnknownAhead(unknown, before.len())),
-        }
+        let unknown: Vec<ObjectKey> =
+            self.facts.iter().filter(is_unknown).map(|facts| facts.key.clone()).collect();
+        if unknown.is_empty() { Ok(()) } else { Err(Refusal::UnknownAhead(unknown, before.len())) }
     }
 }

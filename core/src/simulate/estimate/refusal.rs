@@ -2,6 +2,7 @@
 
 use super::run_times::ENOUGH;
 use super::{MAX_AHEAD, MAX_WORKLOADS, TIME_LIMIT};
+use crate::api::ObjectKey;
 use std::fmt;
 
 /// Why there is no estimate.
@@ -17,8 +18,14 @@ pub enum Refusal {
     TooManyAhead(u64),
     /// Its cohort tree has too many workloads.
     TooManyWorkloads(usize),
+    /// There is no such Workload, or it is being deleted.
+    Deleted,
+    /// It is deactivated.
+    Deactivated,
     /// There is no such LocalQueue or ClusterQueue.
     NoQueue,
+    /// Workloads of its cohort tree are in namespaces that the reader may not see.
+    Hidden,
     /// The user may not list these kinds, for this reason.
     Forbidden(Vec<String>, String),
     /// Run times of running workloads are unknown: how many, of how many.
@@ -32,8 +39,8 @@ pub enum Refusal {
         /// Number of their earlier runs.
         runs: usize,
     },
-    /// Run times of workloads that are admitted before it are unknown: how many, of how many.
-    UnknownAhead(usize, usize),
+    /// Run times of workloads that are admitted before it are unknown: which, of how many.
+    UnknownAhead(Vec<ObjectKey>, usize),
     /// The simulation ends without admitting it.
     NotAdmitted,
     /// It gets quota in the simulation, but its admission checks are not answered there.
@@ -51,11 +58,12 @@ impl fmt::Display for Refusal {
             let (unknown, all) = (grouped(unknown), grouped(all));
             write!(
                 f,
-                "{unknown} of {all} {what} {verb} neither a maximum execution time nor {ENOUGH} earlier runs"
+                "{unknown} of {all} {what} {verb} neither a maximum or expected run time nor {ENOUGH} earlier runs of the same shape"
             )
         };
         match self {
             Self::NeverFits => f.write_str("it can never be admitted"),
+            Self::NotPending(state) if state == "Finished" => f.write_str("it has finished"),
             Self::NotPending(state) => write!(f, "it is not pending ({state})"),
             Self::NeedsChange(cause) => write!(f, "it waits for a change, not for others to end: {cause}"),
             Self::TooManyAhead(count) => {
@@ -67,7 +75,12 @@ impl fmt::Display for Refusal {
                 grouped(*count),
                 grouped(MAX_WORKLOADS)
             ),
+            Self::Deleted => f.write_str("it has been deleted"),
+            Self::Deactivated => f.write_str("it is deactivated: sluice activate lets it wait again"),
             Self::NoQueue => f.write_str("its ClusterQueue is not known"),
+            Self::Hidden => f.write_str(
+                "workloads of namespaces that you may not see are in its cohort, and may end or start at any time",
+            ),
             Self::Forbidden(kinds, reason) => {
                 write!(f, "cannot list in the whole cluster: {} ({reason})", kinds.join(", "))
             }
@@ -82,7 +95,7 @@ impl fmt::Display for Refusal {
                 )
             }
             Self::UnknownAhead(count, all) => {
-                unknown(f, *count, *all, "pending workloads that are admitted before it")
+                unknown(f, count.len(), *all, "pending workloads that are admitted before it")
             }
             Self::NotAdmitted => {
                 f.write_str("in the simulation it is not admitted while quotas and nodes stay")

@@ -1,6 +1,7 @@
 //! How long earlier runs took, by LocalQueue and by what their pods ask for.
 //!
-//! Invariants: of each key only the last runs count, in whatever order they are added; fewer than `ENOUGH` runs say nothing.
+//! Invariants: of each key only the last runs count, in whatever order they are added; fewer than `ENOUGH` runs say nothing; runs of
+//! another shape say nothing.
 
 use crate::api::ObjectKey;
 use jiff::{SignedDuration, Timestamp};
@@ -10,6 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const ENOUGH: usize = 20;
 /// Most runs of a key that count.
 const KEPT: usize = 200;
+
+/// What a Workload uses in all, by resource: thousandths of cores, bytes or pieces. Resources of which it uses nothing are absent.
+pub type Amounts = BTreeMap<String, i128>;
 
 /// Which runs are alike.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,35 +37,43 @@ pub struct Run {
 #[derive(Clone, Debug, Default)]
 pub struct RunTimes {
     by_shape: BTreeMap<RunKey, Vec<(Run, usize)>>,
-    by_queue: BTreeMap<ObjectKey, Vec<(Run, usize)>>,
+    /// Runs that a durable record knows, which has no pod sets: by LocalQueue and amounts.
+    by_amounts: BTreeMap<(ObjectKey, Amounts), Vec<(Run, usize)>>,
     added: usize,
 }
 
 impl RunTimes {
-    /// Adds a run.
+    /// Adds a run of a Workload that is stored.
     pub fn add(&mut self, key: RunKey, run: Run) {
-        let number = self.add_of_queue(key.local_queue.clone(), run);
+        let number = self.next_number();
         insert(self.by_shape.entry(key).or_default(), (run, number));
     }
 
-    /// Adds a run of a LocalQueue of which only the time is known; returns its number.
-    pub fn add_of_queue(&mut self, local_queue: ObjectKey, run: Run) -> usize {
+    /// Adds a run of a durable record, of a Workload of a LocalQueue that used these amounts.
+    pub fn add_recorded(&mut self, local_queue: ObjectKey, amounts: Amounts, run: Run) {
+        let number = self.next_number();
+        insert(self.by_amounts.entry((local_queue, amounts)).or_default(), (run, number));
+    }
+
+    fn next_number(&mut self) -> usize {
         let number = self.added;
         self.added = number.saturating_add(1);
-        insert(self.by_queue.entry(local_queue).or_default(), (run, number));
         number
     }
 
-    /// Returns the runs that are alike, else all of the LocalQueue; `None` if these are few, too.
-    pub fn of(&self, key: &RunKey) -> Option<EarlierRuns> {
-        let enough = |runs: &&Vec<(Run, usize)>| runs.len() >= ENOUGH;
-        let alike = self.by_shape.get(key).filter(enough);
-        let runs = alike.or_else(|| self.by_queue.get(&key.local_queue).filter(enough))?;
-        let mut lengths: Vec<SignedDuration> = runs.iter().map(|(run, _)| run.length).collect();
-        lengths.sort_unstable();
+    /// Returns the last runs that are alike: stored ones of the same shape, recorded ones with the same amounts; `None` if these are few.
+    pub fn of(&self, key: &RunKey, amounts: &Amounts) -> Option<EarlierRuns> {
+        let stored = self.by_shape.get(key).into_iter().flatten();
+        let same_amounts = (key.local_queue.clone(), amounts.clone());
+        let recorded = self.by_amounts.get(&same_amounts).filter(|_| !amounts.is_empty());
+        let mut runs: Vec<(Run, usize)> = stored.chain(recorded.into_iter().flatten()).copied().collect();
+        runs.sort_unstable();
+        let runs = runs.get(runs.len().saturating_sub(KEPT)..).filter(|runs| runs.len() >= ENOUGH)?;
         let since = runs.first().map(|(run, _)| run.ended)?;
         let numbers = runs.iter().map(|(_, number)| *number).collect();
-        Some(EarlierRuns { lengths, since, numbers, is_alike: alike.is_some() })
+        let mut lengths: Vec<SignedDuration> = runs.iter().map(|(run, _)| run.length).collect();
+        lengths.sort_unstable();
+        Some(EarlierRuns { lengths, since, numbers })
     }
 }
 
@@ -83,14 +95,17 @@ pub struct EarlierRuns {
     pub since: Timestamp,
     /// Numbers of the runs, by which a run that several guesses come from is counted once.
     pub numbers: BTreeSet<usize>,
-    /// Whether they are of the same shape, not only of the same LocalQueue.
-    pub is_alike: bool,
 }
 
 impl EarlierRuns {
     /// Returns the length that so many of a hundred runs did not exceed (nearest rank).
     pub fn percentile(&self, percent: usize) -> Option<SignedDuration> {
         nearest_rank(&self.lengths, percent)
+    }
+
+    /// Returns the length of the shortest.
+    pub fn shortest(&self) -> Option<SignedDuration> {
+        self.lengths.first().copied()
     }
 
     /// Whether a run of this length is longer than all of them.
@@ -133,7 +148,7 @@ mod tests {
         for minute in (1..=20).rev() {
             times.add(key("q", "a"), run(minute, minute));
         }
-        let runs = times.of(&key("q", "a")).unwrap();
+        let runs = times.of(&key("q", "a"), &Amounts::new()).unwrap();
         for (percent, expected) in [(0, 1), (25, 5), (50, 10), (90, 18), (91, 19), (100, 20)] {
             assert_eq!(minutes(runs.percentile(percent)), Some(expected), "{percent}");
         }
@@ -152,20 +167,26 @@ mod tests {
     }
 
     #[test]
-    fn a_shape_with_few_runs_is_guessed_from_its_queue() {
+    fn only_runs_of_the_same_shape_count() {
         let mut times = RunTimes::default();
+        let amounts = |cpu: i128| Amounts::from([("cpu".to_owned(), cpu)]);
         for number in 0..19 {
             times.add(key("q", "a"), run(number, 10));
+            times.add(key("q", "b"), run(number, 30));
         }
-        assert_eq!(times.of(&key("q", "a")), None);
-        times.add(key("q", "b"), run(100, 30));
-        let found = |shape: &str| minutes(times.of(&key("q", shape)).unwrap().percentile(100));
-        assert_eq!((found("a"), found("b"), found("c")), (Some(30), Some(30), Some(30)));
-        assert!(!times.of(&key("q", "a")).unwrap().is_alike);
-        assert_eq!(times.of(&key("other", "a")), None);
+        let found = |times: &RunTimes, queue: &str, shape: &str, used: &Amounts| {
+            times.of(&key(queue, shape), used).map(|runs| (runs.numbers.len(), minutes(runs.shortest())))
+        };
+        assert_eq!(found(&times, "q", "a", &amounts(4)), None);
+        // A recorded run has no shape, but amounts.
+        times.add_recorded(ObjectKey::new("ns", "q"), amounts(4), run(100, 5));
+        assert_eq!(found(&times, "q", "a", &amounts(4)), Some((20, Some(5))));
+        for (queue, shape, used) in [("q", "a", amounts(8)), ("q", "c", amounts(4)), ("other", "a", amounts(4))] {
+            assert_eq!(found(&times, queue, shape, &used), None, "{queue} {shape} {used:?}");
+        }
+        assert_eq!(found(&times, "q", "a", &Amounts::new()), None);
         times.add(key("q", "a"), run(101, 10));
-        assert_eq!(minutes(times.of(&key("q", "a")).unwrap().percentile(100)), Some(10));
-        assert!(times.of(&key("q", "a")).unwrap().is_alike);
+        assert_eq!(found(&times, "q", "a", &Amounts::new()), Some((20, Some(10))));
     }
 
     proptest! {
@@ -178,7 +199,7 @@ mod tests {
             let mut last = ends;
             last.sort_unstable();
             let last = &last[last.len().saturating_sub(KEPT)..];
-            let runs = times.of(&key("q", "a")).unwrap();
+            let runs = times.of(&key("q", "a"), &Amounts::new()).unwrap();
             prop_assert_eq!(runs.numbers.len(), last.len());
             prop_assert_eq!(minutes(runs.percentile(0)), last.first().copied());
             prop_assert_eq!(minutes(runs.percentile(100)), last.last().copied());

@@ -52,13 +52,21 @@ impl<'a> CohortTree<'a> {
 
     /// Whether a Workload waits or runs in the tree.
     pub(super) fn has(&self, workload: &Value) -> bool {
-        match text_at(workload, "/status/admission/clusterQueue") {
-            "" => self
-                .of_local_queue
-                .get(&local_queue(workload))
-                .is_some_and(|queue| self.queues.contains(queue)),
-            queue => self.queues.contains(queue),
-        }
+        self.queue_of(workload).is_some()
+    }
+
+    /// Whether a ClusterQueue is in the tree.
+    pub(super) fn has_queue(&self, name: &str) -> bool {
+        self.queues.contains(name)
+    }
+
+    /// Returns the ClusterQueue of the tree in which a Workload waits or runs.
+    pub(super) fn queue_of<'b>(&'b self, workload: &'b Value) -> Option<&'b str> {
+        let queue: Option<&'b str> = match text_at(workload, "/status/admission/clusterQueue") {
+            "" => self.of_local_queue.get(&local_queue(workload)).copied(),
+            queue => Some(queue),
+        };
+        queue.filter(|queue| self.queues.contains(queue))
     }
 }
 
@@ -72,12 +80,21 @@ pub(super) fn is_finished(workload: &Value) -> bool {
 }
 
 /// Keeps what a simulation of the tree needs, Workloads last: nothing new arrives from jobs that have no Workload, and what runs
-/// elsewhere goes on.
+/// elsewhere keeps what it has.
 pub(super) fn simulated(objects: &[(Kind, Value)], tree: &CohortTree<'_>) -> Vec<(Kind, Value)> {
     let is_kept = |workload: &Value| {
         !is_finished(workload) && (ConditionFlags::from_workload(workload).reserved || tree.has(workload))
     };
-    let kept = with_owners(objects, &is_kept);
+    with_workloads(objects, &is_kept, true)
+}
+
+/// Keeps some Workloads, last, with their jobs and pods, and all that is neither; `with_pods` also keeps pods that are in no queue.
+pub(super) fn with_workloads(
+    objects: &[(Kind, Value)],
+    is_kept: &dyn Fn(&Value) -> bool,
+    with_pods: bool,
+) -> Vec<(Kind, Value)> {
+    let kept = with_owners(objects, is_kept, with_pods);
     let all = || objects.iter().zip(&kept).filter(|(_, is_kept)| **is_kept).map(|(object, _)| object);
     let is_workload = |(kind, _): &&(Kind, Value)| *kind == Kind::Workload;
     all().filter(|object| !is_workload(object)).chain(all().filter(is_workload)).cloned().collect()
@@ -85,12 +102,12 @@ pub(super) fn simulated(objects: &[(Kind, Value)], tree: &CohortTree<'_>) -> Vec
 
 /// Drops finished Workloads, and the jobs and pods of which no Workload is left: a simulation of what comes needs none of them.
 pub fn drop_finished(objects: &mut Vec<(Kind, Value)>) {
-    let mut kept = with_owners(objects, &|workload| !is_finished(workload)).into_iter();
+    let mut kept = with_owners(objects, &|workload| !is_finished(workload), true).into_iter();
     objects.retain(|_| kept.next().unwrap_or(true));
 }
 
 /// Returns for each object whether it is a Workload that is kept, an owner of one, or of another kind than jobs and their pods.
-fn with_owners(objects: &[(Kind, Value)], is_kept: &dyn Fn(&Value) -> bool) -> Vec<bool> {
+fn with_owners(objects: &[(Kind, Value)], is_kept: &dyn Fn(&Value) -> bool, with_pods: bool) -> Vec<bool> {
     let workloads = || objects.iter().filter(|(kind, workload)| *kind == Kind::Workload && is_kept(workload));
     let owners: BTreeSet<&str> = workloads().flat_map(|(_, workload)| owner_uids(workload)).collect();
     let controllers: BTreeMap<&str, &str> = objects
@@ -114,7 +131,10 @@ fn with_owners(objects: &[(Kind, Value)], is_kept: &dyn Fn(&Value) -> bool) -> V
     let is_needed = |(kind, object): &(Kind, Value)| match kind {
         Kind::Workload => is_kept(object),
         Kind::Job(_) => is_owned(object),
-        Kind::Pod => !PodMember::is_managed(object) || owners.contains(text_at(object, "/metadata/uid")),
+        Kind::Pod => {
+            let is_outside = with_pods && !PodMember::is_managed(object);
+            is_outside || owners.contains(text_at(object, "/metadata/uid"))
+        }
         _ => true,
     };
     objects.iter().map(is_needed).collect()
