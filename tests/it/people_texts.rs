@@ -5,6 +5,7 @@ use crate::written_files::{Written, check_or_write};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use sluice::api::ObjectKey;
 use sluice::people::description;
 use sluice::people::views::{self, FlavorResource, Forest, Look};
 use sluice::simulate::estimate::Refusal;
@@ -314,10 +315,18 @@ fn expected_estimates_of_admission() {
     check("why-when-declared", |look| views::why(&declared, false, look));
     let refused = verdict(json!({"estimate": {"refused": Refusal::NeverFits.to_string()}}));
     check("why-when-refused", |look| views::why(&refused, false, look));
+    let bound = verdict(json!({"estimate": {"refused": Refusal::UnknownRunning(7, 11).to_string(), "notBefore": "2026-11-26T19:42:30Z",
+        "mustEnd": ["nlp-train/tokenize"], "assumptions": ["no workload is deleted; quotas and nodes stay"],
+        "unknown": ["vision/a", "vision/b", "vision/c", "vision/d", "vision/e", "vision/f", "vision/g"],
+        "notes": ["sluice.dev/expected-run-time of vision/a is ignored: \"2 hours\" is not a duration such as 2h30m"]}}));
+    check("why-when-bound", |look| views::why(&bound, false, look));
     let nodes = || vec!["nodes".to_owned(), "workloads".to_owned()];
     let refusals = [
         Refusal::NeverFits,
         Refusal::NotPending("Finished".to_owned()),
+        Refusal::Deleted,
+        Refusal::Deactivated,
+        Refusal::Hidden,
         Refusal::TooManyAhead(12_400),
         Refusal::TooManyWorkloads(123_456),
         Refusal::NoQueue,
@@ -327,7 +336,7 @@ fn expected_estimates_of_admission() {
         ),
         Refusal::UnknownRunning(14, 61),
         Refusal::UnknownRunning(1, 1),
-        Refusal::UnknownAhead(1, 1_000),
+        Refusal::UnknownAhead(vec![ObjectKey::new("ns", "w")], 1_000),
         Refusal::NotAdmitted,
         Refusal::ChecksUnanswered,
         Refusal::TooLong,

@@ -9,6 +9,7 @@ mod amounts;
 mod before;
 mod blocker_text;
 mod candidate;
+pub mod estimate;
 pub mod findings;
 pub mod flavors;
 pub mod history;

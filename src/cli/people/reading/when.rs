@@ -1,166 +1,131 @@
-//! `sluice why --when`: a range in which a pending workload may be admitted, simulated in this process.
+//! `sluice why --when`: when a pending workload may be admitted, simulated in this process.
 //!
 //! Invariants: nothing is listed for a question without an answer; the durable record is read only if the stored Workloads have
-//! too few runs.
+//! too few runs; a user who may not list the whole cluster gets the manager's answer, which has what this user may see.
 
 use std::time::Instant;
 
-use jiff::{Timestamp, Unit};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 use super::recorded_runs::read_runs;
+use super::read;
 use crate::api::ObjectKey;
 use crate::cli::people::connection::Session;
 use crate::cli::people::offline::simulated::{self, SimulatedObjects};
-use crate::simulate::estimate::run_times::ENOUGH;
-use crate::simulate::estimate::{AdmissionRange, MAX_AHEAD, RecordedRun, Refusal, TIME_LIMIT, estimate};
-use crate::visibility::views::{Estimate, EstimatedRange, Verdict};
+use crate::cli::people::pages::encoded;
+use crate::cli::people::source::VIEWS;
+use crate::simulate::estimate::{NoRange, Question, RecordedRun, Refusal, TIME_LIMIT, estimate};
+use crate::visibility::estimate::{refused, refused_at_once, view};
+use crate::visibility::views::{Answer, Estimate, Source, SourceKind, Verdict};
 
-/// Returns when a workload may be admitted, or why that is not known. `verdict` is the workload's verdict.
+/// Least difference to the manager's time by which the clock of this machine is taken to be wrong.
+const WRONG_CLOCK: SignedDuration = SignedDuration::from_mins(1);
+/// Most of it: by more, the manager has heard nothing for long.
+const SILENT: SignedDuration = SignedDuration::from_hours(1);
+
+/// An estimate, and whether the user lacks a right for a better one.
+pub(super) struct Found {
+    pub(super) estimate: Estimate,
+    pub(super) lacks_right: bool,
+}
+
+/// Returns when a workload may be admitted, or why that is not known. `answer` is the workload's verdict.
 pub(super) async fn admission(
     session: &Session,
     workload: &ObjectKey,
-    verdict: &Verdict,
-) -> anyhow::Result<Result<EstimatedRange, Refusal>> {
+    answer: &Answer<Verdict>,
+) -> anyhow::Result<Found> {
+    let verdict = &answer.view;
     if let Some(refusal) = refused_at_once(verdict) {
-        return Ok(Err(refusal));
+        return Ok(Found { estimate: refused(&refusal), lacks_right: false });
     }
-    let SimulatedObjects { objects, skipped, options, has_default_configuration } =
+    let SimulatedObjects { objects, skipped, mut options, has_default_configuration } =
         simulated::read(session).await?;
     if let Some(first) = skipped.first() {
         let kinds = skipped.iter().map(|skipped| skipped.resource.clone()).collect();
-        return Ok(Err(Refusal::Forbidden(kinds, first.reason.clone())));
+        let forbidden = refused(&Refusal::Forbidden(kinds, first.reason.clone()));
+        let estimate = of_manager(session, workload).await.unwrap_or(forbidden);
+        return Ok(Found { estimate, lacks_right: true });
     }
+    options.start = start(options.start, &answer.source);
     let simulate = |recorded: &[RecordedRun]| {
         let begun = Instant::now();
-        estimate(workload, (&objects, recorded), &options, &|| begun.elapsed() < TIME_LIMIT)
+        let question = Question { workload, objects: &objects, recorded, sees: &|_| true };
+        estimate(&question, &options, &|| begun.elapsed() < TIME_LIMIT)
     };
     let mut found = simulate(&[]);
-    if matches!(
-        found,
-        Err(Refusal::UnknownRunning(..) | Refusal::Outlived { .. } | Refusal::UnknownAhead(..))
-    ) {
+    if found.as_ref().is_err_and(|none| lacks_runs(none)) {
         let recorded = read_runs(session, options.start).await;
         if !recorded.is_empty() {
             found = simulate(&recorded);
         }
     }
-    Ok(found.map(|range| {
-        let mut view = view(&range, &verdict.workload.cluster_queue);
-        if has_default_configuration {
-            view.assumptions
-                .push("the manager has its built-in configuration, as its own cannot be read".to_owned());
+    let mut estimate = view(&found, &verdict.workload.cluster_queue);
+    if has_default_configuration {
+        let text = "the manager has its built-in configuration, as its own cannot be read".to_owned();
+        match &mut estimate {
+            Estimate::Range(range) => range.assumptions.push(text),
+            Estimate::Refused(none) if none.not_before.is_some() => none.assumptions.push(text),
+            Estimate::Refused(_) => {}
         }
-        view
-    }))
+    }
+    Ok(Found { estimate, lacks_right: false })
 }
 
-/// Returns the refusal that follows from the verdict alone; `None` if a simulation is needed.
-fn refused_at_once(verdict: &Verdict) -> Option<Refusal> {
-    use crate::visibility::views::WorkloadState::Pending;
-    let row = &verdict.workload;
-    if row.state != Pending {
-        return Some(Refusal::NotPending(row.state.as_str().to_owned()));
-    }
-    if verdict.never_fits {
-        return Some(Refusal::NeverFits);
-    }
-    if row.stuck {
-        let cause = if verdict.obstacle.is_empty() { &row.reason } else { &verdict.obstacle };
-        return Some(Refusal::NeedsChange(cause.clone()));
-    }
-    let position = row.position.as_ref().map(|position| position.cluster_queue.saturating_sub(1));
-    let ahead = verdict.ahead.as_ref().map(|ahead| ahead.count).max(position)?;
-    (ahead > MAX_AHEAD).then_some(Refusal::TooManyAhead(ahead))
+/// Whether more earlier runs may give an answer.
+const fn lacks_runs(none: &NoRange) -> bool {
+    matches!(
+        none.refusal,
+        Refusal::UnknownRunning(..) | Refusal::Outlived { .. } | Refusal::UnknownAhead(..)
+    )
 }
 
-fn view(range: &AdmissionRange, cluster_queue: &str) -> EstimatedRange {
-    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-    let counted = |count: usize, singular: &str, plural: &str| match count {
-        0 => None,
-        1 => Some(format!("1 running workload {singular}")),
-        _ => Some(format!("{count} running workloads {plural}")),
-    };
-    let serving =
-        counted(range.serving, "does not end by itself and goes on", "do not end by themselves and go on");
-    let open_ended = counted(
-        range.open_ended,
-        "has a maximum execution time and may end at any time before it",
-        "have a maximum execution time and may end at any time before it",
+/// Returns what the manager says for a user of a namespace; `None` if it says nothing.
+async fn of_manager(session: &Session, workload: &ObjectKey) -> Option<Estimate> {
+    if session.dump.is_some() {
+        return None;
+    }
+    let path = format!(
+        "{VIEWS}/namespaces/{}/workloadviews/{}/verdict?when=true",
+        encoded(&workload.namespace),
+        encoded(&workload.name)
     );
-    let open_ended =
-        open_ended.map(|text| format!("{text}: fewer than {ENOUGH} earlier runs, or none that was as long"));
-    let arrivals = format!("nothing new arrives in the cohort of {cluster_queue}; quotas and nodes stay");
-    EstimatedRange {
-        earliest: range.earliest.map(whole_second),
-        latest: whole_second(range.latest),
-        assumptions: std::iter::once(arrivals).chain(serving).chain(open_ended).collect(),
-        declared: number(range.declared),
-        from_history: number(range.from_history),
-        of_other_shape: number(range.of_other_shape),
-        unknown: number(range.serving),
-        earlier_runs: number(range.earlier_runs),
-        earlier_runs_since: range.earlier_runs_since,
-    }
+    let answer: Value = session.caller.get(&path).await.ok()?;
+    read::<Answer<Verdict>>(&answer).ok()?.view.estimate
 }
 
-/// Returns a time in whole seconds; simulated time has fractions.
-fn whole_second(time: Timestamp) -> Timestamp {
-    let round = jiff::TimestampRound::new().smallest(Unit::Second).mode(jiff::RoundMode::Floor);
-    time.round(round).unwrap_or(time)
-}
-
-/// Returns the result as a value of the views.
-pub(super) fn answer(found: &Result<EstimatedRange, Refusal>) -> Estimate {
-    match found {
-        Ok(range) => Estimate::Range(range.clone()),
-        Err(refusal) => Estimate::Refused { refused: refusal.to_string() },
-    }
+/// Returns the time from which run times count: that of this machine, or that of the manager if they differ. The answer of the manager
+/// is new, so that the difference is that of the clocks.
+fn start(now: Timestamp, source: &Source) -> Timestamp {
+    let manager = source.time.filter(|_| source.kind == SourceKind::Manager);
+    let is_off = |time: &Timestamp| {
+        let difference = now.duration_since(*time).abs();
+        WRONG_CLOCK < difference && difference <= SILENT
+    };
+    manager.filter(is_off).unwrap_or(now)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
-
-    fn verdict(more: &Value) -> Verdict {
-        let mut row =
-            json!({"metadata": {"namespace": "ns", "name": "w"}, "state": "Pending", "priority": 0});
-        row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        serde_json::from_value(row).unwrap()
-    }
+    use serde_json::json;
 
     #[test]
-    fn a_question_without_an_answer_is_refused_before_anything_is_read() {
-        let position =
-            |place: u64| json!({"clusterQueue": place, "localQueue": 1, "of": 20_000, "ofLocalQueue": 1});
-        for (more, expected) in [
-            (json!({}), None),
-            (json!({"state": "Finished"}), Some("it is not pending (Finished)")),
-            (json!({"state": "Evicted", "neverFits": true}), Some("it is not pending (Evicted)")),
-            (json!({"neverFits": true, "reason": "ExceedsMaxQuota"}), Some("it can never be admitted")),
-            (
-                json!({"reason": "Deactivated", "stuck": true}),
-                Some("it waits for a change, not for others to end: Deactivated"),
-            ),
-            // There is free quota, but the workload never starts, because the head before it is too large.
-            (
-                json!({"reason": "WaitingForQuota", "stuck": true, "obstacle": "Behind ns/head, which can never be admitted"}),
-                Some(
-                    "it waits for a change, not for others to end: Behind ns/head, which can never be admitted",
-                ),
-            ),
-            (json!({"reason": "WaitingForQuota"}), None),
-            // The reason of a condition is no obstacle if the verdict has none.
-            (json!({"reason": "NoMatchingFlavor"}), None),
-            (json!({"position": position(2_001)}), None),
-            (json!({"position": position(12_401)}), Some("12,400 workloads are ahead (limit 2,000)")),
-            (
-                json!({"ahead": {"count": 2_001, "first": [], "hidden": 0}}),
-                Some("2,001 workloads are ahead (limit 2,000)"),
-            ),
+    fn a_clock_that_is_off_is_replaced_by_that_of_the_manager() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        for (kind, seconds, expected) in [
+            ("manager", 30, 0),
+            ("manager", 300, 300),
+            ("manager", -300, -300),
+            // A replica that has heard nothing for a day.
+            ("manager", -86_400, 0),
+            ("file", -300, 0),
         ] {
-            let found = refused_at_once(&verdict(&more)).map(|refusal| refusal.to_string());
-            assert_eq!(found.as_deref(), expected, "{more}");
+            let at = |offset: i64| Timestamp::from_second(1_000_000 + offset).unwrap();
+            let source = json!({"kind": kind, "replica": "m", "stateVersion": 0, "time": at(seconds).to_string()});
+            let source: Source = serde_json::from_value(source).unwrap();
+            assert_eq!(start(now, &source), at(expected), "{kind} {seconds}");
         }
     }
 }

@@ -19,7 +19,6 @@ use crate::cli::people::targets::{self, WithoutWorkload};
 use crate::kube::client::CallError;
 use crate::people::text_table::printable;
 use crate::people::views;
-use crate::simulate::estimate::Refusal;
 use crate::visibility::views::{Answer, Verdict};
 
 /// Exit status if the answer is no and a flag makes that an error.
@@ -34,8 +33,8 @@ pub(crate) struct WhyArgs {
     /// Compare with another Workload, in the order in which the scheduler compares.
     #[arg(long, value_name = "OTHER")]
     before: Option<String>,
-    /// Estimate when a pending workload may be admitted: a range from two simulations of its cohort, which need the rights of
-    /// simulate --from-cluster.
+    /// Estimate when a pending workload may be admitted: a likely range, or a time before which it is not. With the rights of simulate
+    /// --from-cluster it is simulated here, else the manager is asked for what you may see.
     #[arg(long, conflicts_with_all = ["before", "watch"])]
     when: bool,
     /// Print the message of the condition too.
@@ -85,9 +84,9 @@ pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
         let mut answer = ask(&session, &path, "workloadviews/verdict").await?;
         if args.when {
             let found = when::admission(&session, &key, &read(&answer)?).await?;
-            lacks_right.set(matches!(found, Err(Refusal::Forbidden(..))));
+            lacks_right.set(found.lacks_right);
             if let Some(fields) = answer.as_object_mut() {
-                fields.insert("estimate".to_owned(), json!(when::answer(&found)));
+                fields.insert("estimate".to_owned(), json!(found.estimate));
             }
         }
         Ok(answer)

@@ -27,6 +27,7 @@ pub use capacity::{capacity, capacity_of_each, queue_capacity};
 pub use cluster_queues::{cluster_queue_tables, cluster_queues, default_flavor_resource, flavor_resources};
 pub use cohort_tree::{Forest, cohort_tree, cohort_trees, cycles};
 pub use comparison::comparison;
+pub use estimate::{when, when_details};
 pub use local_queues::local_queues;
 pub use preemptions::preemptions;
 pub use quota_table::{local_quota_table, quota_table};

@@ -39,7 +39,8 @@ pub use queues::{
 pub use usage_record::{RecordedRun, RecordedSums, UsageRecordReport, UsageRecordView, WaitCount};
 pub use verdict::{
     AdmissionView, Ahead, AheadRow, BlockerKindView, BlockerView, ChangeKind, ChangeOption, CheckView,
-    Estimate, EstimatedRange, HistoryEntry, OptionNumber, PodSetAdmission, Verdict, WorkloadReference,
+    Estimate, EstimatedRange, HistoryEntry, OptionNumber, PodSetAdmission, RefusedEstimate, Verdict,
+    WorkloadReference,
 };
 pub use workload::{JobView, Need, Position, WorkloadState, WorkloadView};
 

@@ -250,13 +250,34 @@ pub struct AheadRow {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Estimate {
-    /// There is none, and why.
-    Refused {
-        /// Why.
-        refused: String,
-    },
+    /// There is no range.
+    Refused(RefusedEstimate),
     /// A range.
     Range(EstimatedRange),
+}
+
+/// Why there is no range in which a Workload may be admitted, and what is known all the same.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedEstimate {
+    /// Why.
+    pub refused: String,
+    /// Before when it is not admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub not_before: Option<Timestamp>,
+    /// Workloads, as NAMESPACE/NAME, that end then at the earliest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub must_end: Vec<String>,
+    /// What is taken as given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub assumptions: Vec<String>,
+    /// Workloads, as NAMESPACE/NAME, whose run times are unknown, of the ones that the reader may see.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<String>,
+    /// What was ignored, as sentences without a full stop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A range in which a Workload may be admitted.
@@ -267,6 +288,13 @@ pub struct EstimatedRange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub earliest: Option<Timestamp>,
+    /// Before when it is not admitted, where `earliest` is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub not_before: Option<Timestamp>,
+    /// Workloads, as NAMESPACE/NAME, that end then at the earliest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub must_end: Vec<String>,
     /// If runs end late.
     #[schemars(with = "String")]
     pub latest: Timestamp,
@@ -274,12 +302,12 @@ pub struct EstimatedRange {
     pub assumptions: Vec<String>,
     /// Number of running workloads that declare a maximum execution time.
     pub declared: u64,
+    /// Number of running workloads without one whose run time an annotation says.
+    #[serde(default)]
+    pub expected: u64,
     /// Number of running workloads whose time comes from earlier runs.
     pub from_history: u64,
-    /// Number of these whose earlier runs ask for something else than they do.
-    #[serde(default)]
-    pub of_other_shape: u64,
-    /// Number of running workloads without either: they do not end by themselves.
+    /// Number of running workloads without any of these: they do not end by themselves.
     pub unknown: u64,
     /// Number of earlier runs.
     #[serde(default)]
@@ -288,6 +316,9 @@ pub struct EstimatedRange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub earlier_runs_since: Option<Timestamp>,
+    /// What was ignored, as sentences without a full stop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Something that happened to a Workload.
