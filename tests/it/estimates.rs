@@ -7,14 +7,16 @@ use sluice::admission::AdmissionSettings;
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::reconciler::CoreSettings;
-use sluice::simulate::estimate::run_times::Run;
-use sluice::simulate::estimate::{AdmissionRange, MAX_WORKLOADS, RecordedRun, Refusal, estimate};
+use sluice::simulate::estimate::run_times::{Amounts, Run};
+use sluice::simulate::estimate::{
+    AdmissionRange, LowerBound, MAX_WORKLOADS, NoRange, Question, RecordedRun, Refusal, estimate,
+};
 use sluice::simulate::{Simulation, SimulationOptions, Until};
 
 const NOW: &str = "2026-11-26T14:00:00Z";
-const NAMESPACE: &str = "team";
+pub(crate) const NAMESPACE: &str = "team";
 
-fn now() -> Timestamp {
+pub(crate) fn now() -> Timestamp {
     NOW.parse().unwrap()
 }
 
@@ -53,7 +55,7 @@ impl Cluster {
         cluster
     }
 
-    fn cluster_queue(&mut self, name: &str, cpu: i64, more: &Value) {
+    pub(crate) fn cluster_queue(&mut self, name: &str, cpu: i64, more: &Value) {
         let mut spec = json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
             {"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpu.to_string()}]}]}]});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -96,19 +98,26 @@ impl Cluster {
         self.objects.last_mut().unwrap()
     }
 
-    /// Runs that have ended, of another shape than all others, so that they stand for the whole LocalQueue.
+    /// Runs of a LocalQueue that have ended, of workloads of 1 to 3 CPUs.
     pub(crate) fn history(&mut self, queue: &str, minutes: impl IntoIterator<Item = i64>) {
         for (number, length) in (0..).zip(minutes) {
-            let name = format!("{queue}-{number}");
-            let conditions = json!([
-                condition("QuotaReserved", "True", 2_000 + length),
-                condition("Admitted", "True", 2_000 + length),
-                condition("Finished", "True", 2_000)
-            ]);
-            self.workload(&name, queue, 77, json!({"conditions": conditions}));
-            let job = self.objects.len() - 2;
-            self.objects.remove(job);
+            for cpu in 1..=3 {
+                let name = if cpu == 1 { format!("{queue}-{number}") } else { format!("{queue}-{number}-{cpu}") };
+                self.ended(&name, queue, cpu, length);
+            }
         }
+    }
+
+    /// A run that has ended.
+    pub(crate) fn ended(&mut self, name: &str, queue: &str, cpu: i64, length: i64) {
+        let conditions = json!([
+            condition("QuotaReserved", "True", 2_000 + length),
+            condition("Admitted", "True", 2_000 + length),
+            condition("Finished", "True", 2_000)
+        ]);
+        self.workload(name, queue, cpu, json!({"conditions": conditions}));
+        let job = self.objects.len() - 2;
+        self.objects.remove(job);
     }
 
     pub(crate) fn running(&mut self, name: &str, queue: &str, cpu: i64, age: i64) -> &mut Value {
@@ -135,7 +144,7 @@ impl Cluster {
         queue.unwrap()["spec"]["clusterQueue"].clone()
     }
 
-    fn typed(&self) -> Vec<(Kind, Value)> {
+    pub(crate) fn typed(&self) -> Vec<(Kind, Value)> {
         let kind = |object: &Value| {
             let group = object["apiVersion"].as_str().unwrap().split_once('/').map_or("", |(group, _)| group);
             Kind::from_group_kind(group, object["kind"].as_str().unwrap()).unwrap()
@@ -151,7 +160,23 @@ impl Cluster {
 
     /// The same with runs that a durable record knows.
     fn estimate_with(&self, name: &str, recorded: &[RecordedRun]) -> Result<AdmissionRange, Refusal> {
-        estimate(&ObjectKey::new(NAMESPACE, name), (&self.typed(), recorded), &options(None), &|| true)
+        let key = ObjectKey::new(NAMESPACE, name);
+        let objects = self.typed();
+        let question = Question { workload: &key, objects: &objects, recorded, sees: &|_| true };
+        estimate(&question, &options(None), &|| true).map_err(|none| none.refusal)
+    }
+
+    /// What is known of a Workload without a range, for a reader of a namespace, or of all.
+    pub(crate) fn without_range(&self, key: &ObjectKey, reader: Option<&str>) -> NoRange {
+        let sees = |namespace: &str| reader.is_none_or(|own| own == namespace);
+        let objects = self.typed();
+        let question = Question { workload: key, objects: &objects, recorded: &[], sees: &sees };
+        *estimate(&question, &options(None), &|| true).unwrap_err()
+    }
+
+    /// The minutes until the time before which a Workload is not admitted, and what must end.
+    pub(crate) fn not_before(&self, name: &str) -> Option<(i64, Vec<String>)> {
+        self.without_range(&ObjectKey::new(NAMESPACE, name), None).not_before.map(|bound| minutes_of(&bound))
     }
 
     /// Returns the minutes until the earliest and the latest admission, or why there are none.
@@ -168,7 +193,13 @@ impl Cluster {
     }
 }
 
-fn options(run_for: Option<SignedDuration>) -> SimulationOptions {
+/// The minutes from now until a bound, and the names of what must end.
+pub(crate) fn minutes_of(bound: &LowerBound) -> (i64, Vec<String>) {
+    let ending = bound.ending.iter().map(|key| key.name.to_string()).collect();
+    (bound.at.duration_since(now()).as_mins(), ending)
+}
+
+pub(crate) fn options(run_for: Option<SignedDuration>) -> SimulationOptions {
     SimulationOptions {
         core: CoreSettings::default(),
         admission: AdmissionSettings::default(),
@@ -302,7 +333,7 @@ fn the_cohort_tree_is_simulated() {
     let range = cluster.ask("w").unwrap();
     assert_eq!((cluster.range("w"), range.from_history), (Ok((60, 60)), 1));
     cluster.running("borrower", "lent", 1, 0);
-    let unknown = "1 of 2 running workloads has neither a maximum execution time nor 20 earlier runs";
+    let unknown = "1 of 2 running workloads has neither a maximum or expected run time nor 20 earlier runs of the same shape";
     assert_eq!(cluster.range("w"), Err(unknown.to_owned()));
 }
 
@@ -333,7 +364,7 @@ fn what_is_not_known_is_refused() {
     cluster.pending("w", "a", 1, 5);
     refused(
         &cluster,
-        "1 of 1 pending workloads that are admitted before it has neither a maximum execution time nor 20 earlier runs",
+        "1 of 1 pending workloads that are admitted before it has neither a maximum or expected run time nor 20 earlier runs of the same shape",
     );
     // It is admitted later, so that its run time does not matter.
     let mut cluster = full();
@@ -351,12 +382,19 @@ fn what_is_not_known_is_refused() {
     refused(&cluster, "it is not pending (Admitted)");
     let mut cluster = full();
     cluster.history("w", [1]);
-    assert_eq!(cluster.range("w-0"), Err("it is not pending (Finished)".to_owned()));
+    assert_eq!(cluster.range("w-0"), Err("it has finished".to_owned()));
+    let mut cluster = full();
+    cluster.pending("w", "a", 1, 10)["spec"]["active"] = json!(false);
+    refused(&cluster, "it is deactivated: sluice activate lets it wait again");
+    let mut cluster = full();
+    cluster.pending("w", "a", 1, 10)["metadata"]["deletionTimestamp"] = json!(minutes_ago(0));
+    refused(&cluster, "it has been deleted");
+    refused(&full(), "it has been deleted");
     // Without finished Workloads nothing is known.
     let mut cluster = full();
     cluster.pending("w", "a", 1, 10);
     cluster.objects.retain(|object| !object["metadata"]["name"].as_str().unwrap().starts_with("a-"));
-    refused(&cluster, "1 of 1 running workloads has neither a maximum execution time nor 20 earlier runs");
+    refused(&cluster, "1 of 1 running workloads has neither a maximum or expected run time nor 20 earlier runs of the same shape");
 }
 
 #[test]
@@ -364,8 +402,9 @@ fn an_estimate_takes_bounded_work() {
     let mut cluster = three_running();
     cluster.running("x", "a", 3, 0);
     cluster.pending("w", "a", 1, 5);
-    let stopped =
-        estimate(&ObjectKey::new(NAMESPACE, "w"), (&cluster.typed(), &[]), &options(None), &|| false);
+    let (key, objects) = (ObjectKey::new(NAMESPACE, "w"), cluster.typed());
+    let question = Question { workload: &key, objects: &objects, recorded: &[], sees: &|_| true };
+    let stopped = estimate(&question, &options(None), &|| false).map_err(|none| none.refusal);
     assert_eq!(stopped, Err(Refusal::TooLong));
     let (job, workload) = (cluster.objects.len() - 2, cluster.objects.last().unwrap().clone());
     cluster.objects.remove(job);
@@ -464,6 +503,7 @@ fn runs_of_a_durable_record_are_earlier_runs() {
     let recorded = |number: i64, uid: String| RecordedRun {
         uid,
         local_queue: ObjectKey::new(NAMESPACE, "q"),
+        amounts: Amounts::from([("cpu".to_owned(), 2_000)]),
         run: Run { ended: now(), length: SignedDuration::from_mins(10 * number) },
     };
     let refused = Err(Refusal::UnknownRunning(1, 1));

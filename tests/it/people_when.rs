@@ -48,7 +48,7 @@ fn run(server: &PeopleServer, dump: &Dump, line: &str) -> Outcome {
 
 /// The lines with one of these labels, with single spaces.
 fn lines(outcome: &Outcome) -> Vec<String> {
-    let labels = ["Estimate", "Earliest", "Latest", "Assumes", "Known", "Guessed"];
+    let labels = ["Estimate", "Likely", "Early", "Late", "Assumes", "Known", "Guessed", "Unknown"];
     let plain = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let is_wanted = |line: &String| labels.iter().any(|label| line.starts_with(label));
     outcome.out.lines().map(plain).filter(is_wanted).collect()
@@ -60,12 +60,13 @@ fn a_dump_says_when() {
     let outcome = run(&server, &dump, "why job/waits --when");
     assert_eq!(outcome.code, 0, "{outcome:?}");
     let range = [
-        "Earliest 14:05 UTC today runs end as the quickest quarter of earlier runs did",
-        "Latest 15:10 UTC today runs end as 9 of 10 earlier runs did, or at their maximum execution time",
+        "Likely between 14:05 UTC today and 15:10 UTC today",
+        "Early runs end as the quickest quarter of earlier runs did",
+        "Late runs end as 9 of 10 earlier runs did, or at their maximum execution time",
         "Assumes nothing new arrives in the cohort of q; quotas and nodes stay",
         "Assumes 1 running workload has a maximum execution time and may end at any time before it: fewer than 20 earlier runs, or none that was as long",
         "Known 1 of 2 running workloads declare a maximum execution time",
-        "Guessed 1 from 20 earlier runs of their LocalQueues in the last 33h, which ask for something else than they do",
+        "Guessed 1 from 20 earlier runs of their LocalQueues and shapes in the last 33h",
     ];
     assert_eq!(lines(&outcome), range, "{outcome:?}");
     assert!(outcome.out.contains("It needs 2 cpu in f."), "the rest is said as always: {outcome:?}");
@@ -81,9 +82,9 @@ fn a_dump_says_when() {
         (&estimate["earliest"], &estimate["latest"]),
         (&json!("2026-11-26T14:05:00Z"), &json!("2026-11-26T15:10:00Z"))
     );
-    let counts = ["declared", "fromHistory", "ofOtherShape", "unknown", "earlierRuns"];
+    let counts = ["declared", "expected", "fromHistory", "unknown", "earlierRuns"];
     let counts = counts.map(|field| estimate[field].clone());
-    assert_eq!(counts, [json!(1), json!(1), json!(1), json!(0), json!(20)]);
+    assert_eq!(counts, [json!(1), json!(0), json!(1), json!(0), json!(20)]);
     assert_eq!(estimate["assumptions"].as_array().unwrap().len(), 2);
     assert_eq!(server.requests(), [], "no server is asked");
     // Without the flag nothing is simulated.
@@ -98,7 +99,7 @@ fn a_dump_says_why_it_does_not_know() {
     for (line, expected) in [
         ("why huge --when", "Estimate no estimate: it can never be admitted"),
         ("why job/first --when", "Estimate no estimate: it is not pending (Admitted)"),
-        ("why known-3 --when", "Estimate no estimate: it is not pending (Finished)"),
+        ("why known-3 --when", "Estimate no estimate: it has finished"),
     ] {
         let outcome = run(&server, &dump, line);
         assert_eq!((outcome.code, lines(&outcome)), (0, vec![expected.to_owned()]), "{line}");
@@ -118,7 +119,7 @@ fn a_dump_says_why_it_does_not_know() {
     without.objects.retain(|object| !object["metadata"]["name"].as_str().unwrap().starts_with("known-"));
     let dump = Dump::write("no-history", &without, &configured());
     let outcome = run(&server, &dump, "why waits --when");
-    let expected = "Estimate no estimate: 1 of 2 running workloads has neither a maximum execution time nor 20 earlier runs";
+    let expected = "Estimate no estimate: 1 of 2 running workloads has neither a maximum or expected run time nor 20 earlier runs of the same shape";
     assert_eq!((outcome.code, lines(&outcome)), (0, vec![expected.to_owned()]));
     // Kinds of jobs are not needed, others are.
     let skipped = json!([{"resource": "jobs", "reason": "jobs is forbidden"}, {"resource": "nodes", "reason": "nodes is forbidden"}]);
@@ -199,7 +200,7 @@ fn a_durable_record_is_read_where_stored_workloads_do_not_say_enough() {
     let server = serve(&cluster, 1);
     let records = "/apis/visibility.sluice.dev/v1alpha1/clusterusagerecords";
     let outcome = server.run("sluice", "why waits -n team --when");
-    let refused = "Estimate no estimate: 1 of 2 running workloads has neither a maximum execution time nor 20 earlier runs";
+    let refused = "Estimate no estimate: 1 of 2 running workloads has neither a maximum or expected run time nor 20 earlier runs of the same shape";
     assert_eq!((outcome.code, lines(&outcome)), (0, vec![refused.to_owned()]), "{outcome:?}");
     let row = |number: u32| {
         let end = format!("2026-11-25T10:{number:02}:00Z");

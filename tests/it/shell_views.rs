@@ -116,6 +116,7 @@ impl Views {
                     rate: counted,
                     audits: Arc::new(AuditCache::new(Arc::new(own_core.clone()))),
                     capacity: Arc::new(CapacityCache::new(Arc::new(own_core))),
+                    estimates: None,
                     heard_until: Arc::new(|| None),
                     replica: "m-0".to_owned(),
                     tenant_detail: TenantDetail::Sums,

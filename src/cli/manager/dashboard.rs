@@ -12,6 +12,7 @@ use jiff::Timestamp;
 
 use super::core_queries::OwnCore;
 use super::dashboard_history::PageHistory;
+use super::estimates::Estimates;
 use super::listen::{self, BindAddress};
 use super::run::ManagerContext;
 use super::settings::ManagerSettings;
@@ -24,6 +25,7 @@ use crate::dashboard::{
 use crate::kube::lease_follower::LeaseFollower;
 use crate::kube::watch_status::WatchStatuses;
 use crate::server::apis::capacity::CapacityCache;
+use crate::server::apis::estimates::AskEstimate as _;
 use crate::server::apis::questions::AnswerQuestions;
 use crate::server::apis::views::AuditCache;
 use crate::server::dashboard::models::{Answering, Models, NoValue, Value};
@@ -81,6 +83,7 @@ pub(super) fn router(
         leader: visibility::leader(settings, shared),
         answers: SharedAnswers::for_time(ANSWER_TTL),
         audits: Arc::clone(&shared.core.audits),
+        estimates: Arc::clone(&shared.core.estimates),
         history: PageHistory::new(visibility::leader(settings, shared)),
         capacity: CapacityCache::new(Arc::new(OwnCore(shared.core.queries.clone()))),
         simulations: Simulations::new(settings, shared),
@@ -106,6 +109,7 @@ struct PublishedState {
     /// Answers of the leader.
     answers: SharedAnswers<LeaderAnswer>,
     audits: Arc<AuditCache>,
+    estimates: Arc<Estimates>,
     history: PageHistory,
     capacity: CapacityCache,
     simulations: Simulations,
@@ -200,6 +204,12 @@ impl PublishedState {
             }
             PageQuestion::Usage(query) => Value::page(self.history.usage(query, access).await?),
             PageQuestion::Workload(name) => Value::page(self.workload(access, name, snapshot).await?),
+            PageQuestion::When(query) => {
+                let mut page = self.workload(access, &query.workload, snapshot).await?;
+                let verdict = page.answer.view.clone();
+                page.answer.view.estimate = Some(self.estimates.estimate(verdict, access.clone()).await);
+                Value::page(page)
+            }
             PageQuestion::Namespace(query) => {
                 Value::page(build::namespace_page(snapshot, access, (&query.name, source))?)
             }

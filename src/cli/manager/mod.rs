@@ -10,6 +10,7 @@ pub(super) mod core_queries;
 pub(super) mod dashboard;
 pub(super) mod dashboard_history;
 pub(super) mod debug;
+pub(super) mod estimates;
 pub(super) mod failpoints;
 pub(super) mod history_answers;
 pub(super) mod leader_questions;

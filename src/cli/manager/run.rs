@@ -13,6 +13,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::args::ManagerArgs;
 use super::core_queries::{self, CoreQuery, OwnCore};
+use super::estimates::Estimates;
 use super::history_answers::HistoryShared;
 use super::listed_frameworks::ListedFrameworks;
 use super::logs::LogLevel;
@@ -91,6 +92,8 @@ pub(super) struct CoreLink {
     pub(super) recent: Arc<RecentDecisions>,
     /// Findings of the last minute.
     pub(super) audits: Arc<AuditCache>,
+    /// When workloads may be admitted.
+    pub(super) estimates: Arc<Estimates>,
     pub(super) history: Arc<HistoryShared>,
     /// The durable record, once its file is open; empty in a process that keeps none.
     pub(super) recording: Arc<OnceLock<Arc<Recording>>>,
@@ -101,11 +104,12 @@ impl CoreLink {
         deltas: &mpsc::Sender<Delta>,
         queries: mpsc::Sender<CoreQuery>,
         first: Snapshot,
-        clock: Arc<ServerClock>,
+        (clock, estimates): (Arc<ServerClock>, Estimates),
     ) -> Self {
         Self {
             deltas: deltas.downgrade(),
             audits: Arc::new(AuditCache::new(Arc::new(OwnCore(queries.clone())))),
+            estimates: Arc::new(estimates),
             queries,
             published: Arc::new(ArcSwap::from_pointee(first)),
             recent: Arc::new(RecentDecisions::new(std::time::Instant::now())),
@@ -230,7 +234,12 @@ fn link_parts(
         serving: Arc::new(ServingCertificate::default()),
         permissions: Permissions::default(),
         refused_writes: Arc::default(),
-        core: CoreLink::new(&deltas.0, queries, state.snapshot(), Arc::clone(&clients.clock)),
+        core: CoreLink::new(
+            &deltas.0,
+            queries,
+            state.snapshot(),
+            (Arc::clone(&clients.clock), Estimates::new(settings, &clients)),
+        ),
         clients,
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
         configuration_gaps: Arc::new(ConfigurationGaps::with_unknown_gates(settings.unknown_gates.clone())),

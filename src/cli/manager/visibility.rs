@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::core_queries::OwnCore;
+use super::estimates::Estimates;
 use super::history_answers::{AskReplicas, HistoryAnswers, RecordSource};
 use super::leader_questions::{LeaderLink, LocalAnswers, account_named, account_of, heard_until};
 use super::run::ManagerContext;
@@ -35,6 +36,7 @@ pub(super) fn server(settings: &ManagerSettings, shared: &ManagerContext) -> (Ap
         rate: Arc::default(),
         audits: Arc::clone(&shared.core.audits),
         capacity: Arc::new(CapacityCache::new(Arc::new(OwnCore(shared.core.queries.clone())))),
+        estimates: Some(Arc::<Estimates>::clone(&shared.core.estimates)),
         heard_until: Arc::new({
             let watches = shared.watch_statuses.clone();
             move || heard_until(&watches)

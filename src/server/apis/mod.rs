@@ -8,6 +8,7 @@ pub mod access;
 pub mod capacity;
 mod constants;
 mod discovery;
+pub mod estimates;
 pub mod front_proxy;
 pub mod group;
 mod negotiation;

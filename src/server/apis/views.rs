@@ -22,6 +22,7 @@ pub use self::body::{HeardUntil, source_of};
 use self::body::{Typed, send};
 use super::access::{AccessError, AccessReviewer};
 use super::capacity::CapacityCache;
+use super::estimates::AskEstimate;
 use super::group::{
     ApiGroup, GroupDescription, QueryOption, ResourceDescription, ResourcePath, ResourceRequest,
     SubresourceDescription,
@@ -81,6 +82,11 @@ const VERDICT: SubresourceDescription = SubresourceDescription {
             name: "priority",
             kind: "integer",
             description: "a priority: the position is that of the Workload with it",
+        },
+        QueryOption {
+            name: "when",
+            kind: "boolean",
+            description: "also when the Workload may be admitted, from what the reader may see; not with queue or priority",
         },
     ],
     description: "Why a Workload is where it is, and what would change that.",
@@ -177,6 +183,8 @@ pub struct ViewsGroup {
     pub audits: Arc<AuditCache>,
     /// Capacity of flavors of the last seconds.
     pub capacity: Arc<CapacityCache>,
+    /// Computes when workloads may be admitted; `None` where the caller computes it.
+    pub estimates: Option<Arc<dyn AskEstimate>>,
     /// Time up to which this replica has received all changes.
     pub heard_until: HeardUntil,
     /// Name of this replica.
@@ -198,6 +206,7 @@ impl ApiGroup for ViewsGroup {
             rate: Arc::clone(&self.rate),
             audits: Arc::clone(&self.audits),
             capacity: Arc::clone(&self.capacity),
+            estimates: self.estimates.clone(),
             heard_until: (self.heard_until)(),
             replica: self.replica.clone(),
             tenant_detail: self.tenant_detail,
@@ -218,6 +227,7 @@ struct Asked {
     rate: Arc<QuestionRate>,
     audits: Arc<AuditCache>,
     capacity: Arc<CapacityCache>,
+    estimates: Option<Arc<dyn AskEstimate>>,
     heard_until: Option<Timestamp>,
     replica: String,
     tenant_detail: TenantDetail,
@@ -335,6 +345,18 @@ impl Asked {
         text.parse().map(Some).map_err(refused)
     }
 
+    /// Returns whether the query asks when the Workload may be admitted.
+    fn asks_when(&self) -> Result<bool, Refused> {
+        let given = |name: &str| self.request.option(name).is_some_and(|text| !text.is_empty());
+        let refused = |text: &str| Err(Box::new(status::bad_request(text)));
+        match self.request.option("when").as_deref().unwrap_or_default() {
+            "" | "false" => Ok(false),
+            "true" if given("queue") || given("priority") => refused("when: not with queue or priority"),
+            "true" => Ok(true),
+            other => refused(&format!("when: {other:?} is neither true nor false")),
+        }
+    }
+
     async fn verdict(&self, access: Access) -> Result<Response, Refused> {
         // Checked before the leader is asked, so that its answer cannot reveal whether an object exists.
         workload(&self.snapshot, &access, &self.key()).map_err(|error| self.refuse(&error))?;
@@ -350,8 +372,15 @@ impl Asked {
             queue: self.request.option("queue").filter(|text| !text.is_empty()),
             priority: self.priority()?,
         };
+        let asks_when = self.asks_when()?;
         match self.leader.answer(Question::Verdict(question.clone())).await {
-            Some(LeaderAnswer::Verdict(answer)) => self.send_one(*answer),
+            Some(LeaderAnswer::Verdict(mut answer)) => {
+                if let Some(estimates) = self.estimates.as_ref().filter(|_| asks_when) {
+                    let estimate = estimates.estimate(answer.view.clone(), question.access).await;
+                    answer.view.estimate = Some(estimate);
+                }
+                self.send_one(*answer)
+            }
             Some(LeaderAnswer::Refused(error)) => Err(self.refuse(&error)),
             _ => {
                 let own = verdict::verdict(&self.snapshot, &question, None);

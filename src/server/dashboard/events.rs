@@ -99,6 +99,8 @@ pub(super) async fn stream(State(dashboard): State<Arc<Dashboard>>, request: Req
     let Ok((question, _)) = PageQuestion::parse(page) else {
         return refuse(StatusCode::BAD_REQUEST, "BadRequest", "page: there is no such page");
     };
+    // What a click asked for is computed once, not with each update.
+    let question = question.updated();
     let Ok(viewer) = dashboard.viewer(&headers, &question).await else {
         return refuse(StatusCode::FORBIDDEN, "Forbidden", "token or permission have ended");
     };

@@ -57,5 +57,5 @@ pub use question::PageQuestion;
 pub use usage::{UsageFilter, UsagePage};
 pub use what_if::WhatIfPage;
 pub use what_if_query::{FORM, WhatIfQuery};
-pub use workload::WorkloadPage;
+pub use workload::{WhenQuery, WorkloadPage};
 pub use workload_list::{ListedState, WorkloadListPage, WorkloadListQuery};

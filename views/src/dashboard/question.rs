@@ -13,6 +13,7 @@ use super::page::AddressedPage;
 use super::preemptions::PreemptionFilter;
 use super::usage::UsageFilter;
 use super::what_if_query::WhatIfQuery;
+use super::workload::WhenQuery;
 use super::workload_list::{ListedState, WorkloadListQuery};
 use crate::snapshot::JobName;
 use crate::visibility::pending_list::ListOrder;
@@ -27,6 +28,8 @@ pub enum PageQuestion {
     ClusterQueue(ClusterQueueQuery),
     /// A Workload.
     Workload(WorkloadName),
+    /// A Workload, with an estimate of when it may be admitted.
+    When(WhenQuery),
     /// The Workload of a job.
     Job(JobName),
     /// Pending workloads.
@@ -144,7 +147,12 @@ impl PageQuestion {
                 Self::ClusterQueue(ClusterQueueQuery { name: (*name).to_owned() })
             }
             ["workloads", namespace, name] => {
-                Self::Workload(WorkloadName { namespace: (*namespace).to_owned(), name: (*name).to_owned() })
+                let name = WorkloadName { namespace: (*namespace).to_owned(), name: (*name).to_owned() };
+                match value("when").as_str() {
+                    "" => Self::Workload(name),
+                    "1" => Self::When(WhenQuery { workload: name }),
+                    other => return Err(BadAddress::Parameter(format!("when: {other:?} is not 1"))),
+                }
             }
             ["jobs", namespace, kind, name] => Self::Job(JobName {
                 namespace: (*namespace).to_owned(),
@@ -180,12 +188,22 @@ impl PageQuestion {
         self.page().href(&Links::default())
     }
 
+    /// Returns the question for the same page without what is computed once, when the page is opened.
+    #[must_use]
+    pub fn updated(self) -> Self {
+        match self {
+            Self::When(page) => Self::Workload(page.workload),
+            other => other,
+        }
+    }
+
     /// Returns the page that the address names.
     pub fn page(&self) -> &dyn AddressedPage {
         match self {
             Self::Overview(page) => page,
             Self::ClusterQueue(page) => page,
             Self::Workload(page) => page,
+            Self::When(page) => page,
             Self::Job(page) => page,
             Self::Pending(page) => page,
             Self::Workloads(page) => page,
@@ -288,6 +306,7 @@ mod tests {
             ("/cohorts/a%2Fb?fr=h100%3Agpu", None),
             ("/clusterqueues/a%2Fb", None),
             ("/workloads/ns/w", Some("ns")),
+            ("/workloads/ns/a%2Fb?when=1", Some("ns")),
             ("/jobs/ns/job.batch/x%2Fy", Some("ns")),
             ("/namespaces/ns", Some("ns")),
             ("/pending", None),
@@ -316,6 +335,7 @@ mod tests {
             assert_eq!(question.address(), address);
             assert_eq!(asked(&question.address()), question);
         }
+        assert_eq!(asked("/workloads/ns/w?when=1").updated(), asked("/workloads/ns/w"));
         assert_eq!(asked("/pending?cq=all&ns=all"), asked("/pending"));
         assert_eq!(asked("/pending?limit=5000").address(), "/pending?limit=200");
         assert_eq!(PageQuestion::parse("/pending?o=csv").unwrap().1, Form::Csv);
@@ -341,6 +361,7 @@ mod tests {
             ("/pending?limit=many", "limit:"),
             ("/preemptions?limit=-1", "limit:"),
             ("/pending?lq=a", "lq:"),
+            ("/workloads/ns/w?when=now", "when:"),
             ("/admitted?lq=a", "lq:"),
             ("/usage?by=user", "by: unknown group"),
             ("/what-if?add=1000000&like=h1", "add: a number from 1 to 5000"),

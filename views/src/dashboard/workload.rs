@@ -11,11 +11,12 @@ use super::rows::Crumb;
 use super::text::{self, Moment};
 use super::verdict_sentence::{Piece, sentence};
 use super::what_if_query::WhatIfQuery;
+use crate::people::views::{when, when_details};
 use crate::snapshot::JobName;
 use crate::visibility::questions::WorkloadName;
 use crate::visibility::views::{
     Ahead, Answer, BlockerKindView, BlockerView, ChangeKind, ChangeOption, CheckView, HistoryEntry,
-    PodSetAdmission, Verdict,
+    PodSetAdmission, Verdict, WorkloadState,
 };
 use askama::Template;
 use jiff::Timestamp;
@@ -38,6 +39,7 @@ struct WorkloadTemplate<'a> {
     verdict: VerdictPart<'a>,
     flavors: Vec<FlavorRow>,
     options: Vec<OptionRow>,
+    estimate: EstimatePart,
     ahead: Vec<AheadRow>,
     ahead_note: String,
     pod_sets: Vec<PodSetRow>,
@@ -88,6 +90,15 @@ struct FlavorRow {
 struct OptionRow {
     kind: &'static str,
     detail: String,
+}
+
+/// When the Workload may be admitted, or the link that asks for it.
+struct EstimatePart {
+    /// Address of the same page with the estimate; empty if there is nothing to ask.
+    href: String,
+    /// The estimate as a sentence; empty without one.
+    text: String,
+    details: Vec<String>,
 }
 
 struct AheadRow {
@@ -146,6 +157,35 @@ impl AddressedPage for WorkloadName {
 
     fn object(&self) -> String {
         format!("Workload {} in namespace {}", self.name, self.namespace)
+    }
+
+    fn asks_core(&self) -> bool {
+        true
+    }
+}
+
+/// The page of a Workload, with an estimate of when it may be admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WhenQuery {
+    /// The Workload.
+    pub workload: WorkloadName,
+}
+
+impl AddressedPage for WhenQuery {
+    fn href(&self, links: &Links) -> String {
+        format!("{}?when=1", self.workload.href(links))
+    }
+
+    fn namespace(&self) -> Option<&str> {
+        AddressedPage::namespace(&self.workload)
+    }
+
+    fn subject(&self) -> String {
+        self.workload.subject()
+    }
+
+    fn object(&self) -> String {
+        self.workload.object()
     }
 
     fn asks_core(&self) -> bool {
@@ -212,6 +252,7 @@ fn render(request: &Request, data: &WorkloadPage) -> askama::Result<String> {
         },
         flavors: flavors(verdict, links, request.scope == Scope::Cluster),
         options: verdict.options.iter().map(option).collect(),
+        estimate: estimate_part(verdict, request),
         ahead: verdict.ahead.as_ref().map(|ahead| ahead_rows(ahead, links)).unwrap_or_default(),
         ahead_note: ahead_note(verdict),
         pod_sets: verdict
@@ -246,6 +287,23 @@ fn what_if(verdict: &Verdict, target: String) -> WhatIfQuery {
         return WhatIfQuery { stop: target, ..asked };
     }
     WhatIfQuery { priority: format!("{target}={}", verdict.workload.priority), ..asked }
+}
+
+/// Returns the estimate. It is not replaced while the page is shown: it was computed once, when the page was opened.
+fn estimate_part(verdict: &Verdict, request: &Request) -> EstimatePart {
+    let row = &verdict.workload;
+    let Some(estimate) = &verdict.estimate else {
+        let (namespace, name) = (row.metadata.namespace.clone(), row.metadata.name.clone());
+        let page = WhenQuery { workload: WorkloadName { namespace, name } };
+        let is_asked = row.state == WorkloadState::Pending && !verdict.never_fits && !row.stuck;
+        let href = if is_asked { page.href(&request.links) } else { String::new() };
+        return EstimatePart { href, text: String::new(), details: Vec::new() };
+    };
+    EstimatePart {
+        href: String::new(),
+        text: text::sentence(&when(estimate, request.now)),
+        details: when_details(estimate).iter().map(|detail| text::sentence(detail)).collect(),
+    }
 }
 
 fn crumbs(request: &Request, verdict: &Verdict, cohorts: &[String]) -> Vec<Crumb> {

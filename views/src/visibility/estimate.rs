@@ -42,6 +42,11 @@ pub fn refused(refusal: &Refusal) -> Estimate {
     Estimate::Refused(RefusedEstimate { refused: refusal.to_string(), ..RefusedEstimate::default() })
 }
 
+/// Returns an estimate that was not computed, and why.
+pub fn unanswered(why: &str) -> Estimate {
+    Estimate::Refused(RefusedEstimate { refused: why.to_owned(), ..RefusedEstimate::default() })
+}
+
 /// Returns what was found for a Workload of a ClusterQueue as an estimate.
 pub fn view(found: &Result<AdmissionRange, Box<NoRange>>, cluster_queue: &str) -> Estimate {
     match found {

@@ -104,6 +104,8 @@ impl Answers {
             rate: Arc::new(QuestionRate::default()),
             audits: Arc::new(AuditCache::new(Arc::<State>::clone(&state)).as_of(source.time)),
             capacity: Arc::new(CapacityCache::new(state)),
+            // `why --when` computes it in this process as well.
+            estimates: None,
             heard_until: Arc::new(|| None),
             replica: source.replica.clone(),
             tenant_detail: TenantDetail::default(),
