@@ -7,7 +7,6 @@ use sluice::admission::AdmissionSettings;
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::reconciler::CoreSettings;
-use sluice::simulate::estimate::run_times::{Amounts, Run};
 use sluice::simulate::estimate::{
     AdmissionRange, LowerBound, MAX_WORKLOADS, NoRange, Question, RecordedRun, Refusal, estimate,
 };
@@ -62,7 +61,7 @@ impl Cluster {
         self.objects.push(object("ClusterQueue", name, &spec));
     }
 
-    fn local_queue(&mut self, name: &str, queue: &str) {
+    pub(crate) fn local_queue(&mut self, name: &str, queue: &str) {
         let mut queue = object("LocalQueue", name, &json!({"clusterQueue": queue}));
         queue["metadata"]["namespace"] = json!(NAMESPACE);
         self.objects.push(queue);
@@ -159,7 +158,7 @@ impl Cluster {
     }
 
     /// The same with runs that a durable record knows.
-    fn estimate_with(&self, name: &str, recorded: &[RecordedRun]) -> Result<AdmissionRange, Refusal> {
+    pub(crate) fn estimate_with(&self, name: &str, recorded: &[RecordedRun]) -> Result<AdmissionRange, Refusal> {
         let key = ObjectKey::new(NAMESPACE, name);
         let objects = self.typed();
         let question = Question { workload: &key, objects: &objects, recorded, sees: &|_| true };
@@ -298,14 +297,14 @@ fn runs_before_an_eviction_count_against_the_maximum() {
 }
 
 #[test]
-fn a_shape_with_runs_of_its_own_is_not_guessed_from_its_queue() {
+fn runs_of_the_same_shape_count() {
     let mut cluster = three_running();
     for number in 0..20 {
         let conditions = json!([condition("Admitted", "True", 1_010), condition("Finished", "True", 1_000)]);
         let name = format!("own-{number}");
-        cluster.workload(&name, "b", 1, json!({"conditions": conditions}));
+        cluster.workload(&name, "none", 1, json!({"conditions": conditions}));
     }
-    cluster.running("x", "b", 1, 0);
+    cluster.running("x", "none", 1, 0);
     cluster.running("y", "a", 2, 0);
     cluster.pending("w", "a", 1, 5);
     assert_eq!(cluster.range("w"), Ok((10, 10)));
@@ -492,29 +491,4 @@ proptest! {
         prop_assert!(before.earliest <= Some(before.latest));
         prop_assert!(before.earliest <= after.earliest && before.latest <= after.latest, "{:?} {:?}", before, after);
     }
-}
-
-#[test]
-fn runs_of_a_durable_record_are_earlier_runs() {
-    let mut cluster = Cluster::new(2, "BestEffortFIFO", "q");
-    cluster.history("q", (1..=10).map(|step| 10 * step));
-    cluster.running("first", "q", 2, 0);
-    cluster.pending("w", "q", 2, 5);
-    let recorded = |number: i64, uid: String| RecordedRun {
-        uid,
-        local_queue: ObjectKey::new(NAMESPACE, "q"),
-        amounts: Amounts::from([("cpu".to_owned(), 2_000)]),
-        run: Run { ended: now(), length: SignedDuration::from_mins(10 * number) },
-    };
-    let refused = Err(Refusal::UnknownRunning(1, 1));
-    assert_eq!(cluster.ask("w"), refused, "10 runs are too few");
-    // What is stored does not count again.
-    let stored: Vec<_> = (0..10).map(|number| recorded(1, format!("Workload-q-{number}"))).collect();
-    assert_eq!(cluster.estimate_with("w", &stored), refused);
-    let others: Vec<_> = (11..=20).map(|number| recorded(number, format!("gone-{number}"))).collect();
-    let range = cluster.estimate_with("w", &others).unwrap();
-    // Of runs of 10 to 200 minutes, the 25th and the 90th percentile.
-    let minutes = [range.earliest.unwrap(), range.latest].map(|time| time.duration_since(now()).as_mins());
-    assert_eq!(minutes, [50, 180]);
-    assert_eq!(range.earlier_runs, 20);
 }

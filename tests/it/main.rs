@@ -71,6 +71,7 @@ mod left_workloads;
 mod local_shares;
 mod lost_pods;
 mod lost_workloads;
+mod lower_bounds;
 mod manifest_permissions;
 mod manifests;
 mod many_pods;

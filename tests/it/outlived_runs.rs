@@ -1,7 +1,11 @@
 //! Estimates say no more than earlier runs do: runs that outlived them, that failed, or that are of another shape.
 
-use crate::estimates::{Cluster, three_running, with_maximum};
+use crate::estimates::{Cluster, NAMESPACE, now, three_running, with_maximum};
+use jiff::SignedDuration;
 use serde_json::json;
+use sluice::api::ObjectKey;
+use sluice::simulate::estimate::run_times::{Amounts, Run};
+use sluice::simulate::estimate::{RecordedRun, Refusal};
 
 #[test]
 fn a_run_that_is_longer_than_all_has_no_known_end() {
@@ -63,4 +67,29 @@ fn runs_of_another_shape_say_nothing() {
     cluster.pending("w", "a", 1, 5);
     let unknown = "1 of 1 running workloads has neither a maximum or expected run time nor 20 earlier runs of the same shape";
     assert_eq!(cluster.range("w"), Err(unknown.to_owned()));
+}
+
+#[test]
+fn runs_of_a_durable_record_are_earlier_runs() {
+    let mut cluster = Cluster::new(2, "BestEffortFIFO", "q");
+    cluster.history("q", (1..=10).map(|step| 10 * step));
+    cluster.running("first", "q", 2, 0);
+    cluster.pending("w", "q", 2, 5);
+    let recorded = |number: i64, uid: String| RecordedRun {
+        uid,
+        local_queue: ObjectKey::new(NAMESPACE, "q"),
+        amounts: Amounts::from([("cpu".to_owned(), 2_000)]),
+        run: Run { ended: now(), length: SignedDuration::from_mins(10 * number) },
+    };
+    let refused = Err(Refusal::UnknownRunning(1, 1));
+    assert_eq!(cluster.ask("w"), refused, "10 runs are too few");
+    // What is stored does not count again.
+    let stored: Vec<_> = (0..10).map(|number| recorded(1, format!("Workload-q-{number}"))).collect();
+    assert_eq!(cluster.estimate_with("w", &stored), refused);
+    let others: Vec<_> = (11..=20).map(|number| recorded(number, format!("gone-{number}"))).collect();
+    let range = cluster.estimate_with("w", &others).unwrap();
+    // Of runs of 10 to 200 minutes, the 25th and the 90th percentile.
+    let minutes = [range.earliest.unwrap(), range.latest].map(|time| time.duration_since(now()).as_mins());
+    assert_eq!(minutes, [50, 180]);
+    assert_eq!(range.earlier_runs, 20);
 }

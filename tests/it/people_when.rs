@@ -48,7 +48,7 @@ fn run(server: &PeopleServer, dump: &Dump, line: &str) -> Outcome {
 
 /// The lines with one of these labels, with single spaces.
 fn lines(outcome: &Outcome) -> Vec<String> {
-    let labels = ["Estimate", "Likely", "Early", "Late", "Assumes", "Known", "Guessed", "Unknown"];
+    let labels = ["Estimate", "Likely", "Early", "Late", "Assumes", "Known", "Guessed"];
     let plain = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let is_wanted = |line: &String| labels.iter().any(|label| line.starts_with(label));
     outcome.out.lines().map(plain).filter(is_wanted).collect()
@@ -121,6 +121,8 @@ fn a_dump_says_why_it_does_not_know() {
     let outcome = run(&server, &dump, "why waits --when");
     let expected = "Estimate no estimate: 1 of 2 running workloads has neither a maximum or expected run time nor 20 earlier runs of the same shape";
     assert_eq!((outcome.code, lines(&outcome)), (0, vec![expected.to_owned()]));
+    let text = &outcome.out;
+    assert!(text.contains("Unknown    team/first\n") && text.contains("stops the job after that time"), "{text}");
     // Kinds of jobs are not needed, others are.
     let skipped = json!([{"resource": "jobs", "reason": "jobs is forbidden"}, {"resource": "nodes", "reason": "nodes is forbidden"}]);
     let mut with_skipped = configured();
@@ -204,8 +206,8 @@ fn a_durable_record_is_read_where_stored_workloads_do_not_say_enough() {
     assert_eq!((outcome.code, lines(&outcome)), (0, vec![refused.to_owned()]), "{outcome:?}");
     let row = |number: u32| {
         let end = format!("2026-11-25T10:{number:02}:00Z");
-        json!({"namespace": "team", "localQueue": "known", "start": "2026-11-25T10:00:00Z", "end": end,
-            "run": {"uid": format!("gone-{number}"), "attempt": 0, "part": 0, "result": "Finished"}})
+        json!({"namespace": "team", "localQueue": "known", "flavor": "f", "resource": "cpu", "start": "2026-11-25T10:00:00Z", "end": end,
+            "run": {"uid": format!("gone-{number}"), "attempt": 0, "part": 0, "result": "Finished", "units": "2000"}})
     };
     let rows: Vec<Value> = (1..=20).map(row).collect();
     server.put(records, json!({"metadata": {}, "items": rows, "recorded": {}}));

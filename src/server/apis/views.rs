@@ -8,6 +8,7 @@ mod body;
 mod flavors;
 mod history;
 mod schemas;
+mod verdict;
 
 use std::sync::Arc;
 
@@ -20,12 +21,12 @@ use serde_json::{Value, json};
 pub use self::audit::{AskAudit, AuditCache};
 pub use self::body::{HeardUntil, source_of};
 use self::body::{Typed, send};
+use self::verdict::VERDICT;
 use super::access::{AccessError, AccessReviewer};
 use super::capacity::CapacityCache;
 use super::estimates::AskEstimate;
 use super::group::{
     ApiGroup, GroupDescription, QueryOption, ResourceDescription, ResourcePath, ResourceRequest,
-    SubresourceDescription,
 };
 use super::negotiation::Format;
 use super::question_rate::QuestionRate;
@@ -36,12 +37,12 @@ use crate::api::visibility as names;
 use crate::snapshot::{JobName, NoWorkload, Snapshot};
 use crate::visibility::access::{Access, TenantDetail};
 use crate::visibility::page::{ModelError, PageQuery};
-use crate::visibility::questions::{LeaderAnswer, Question, VerdictQuestion, WorkloadName};
+use crate::visibility::questions::{LeaderAnswer, Question};
+use crate::visibility::queue_views;
 use crate::visibility::selector::WorkloadSelector;
 use crate::visibility::table::{IncludeObject, TableRow, column_definitions};
 use crate::visibility::views::{Answer, ListMetadata, Source, ViewList, WithoutWorkload};
 use crate::visibility::workloads::{Rowset, WorkloadQuery, workload, workloads};
-use crate::visibility::{queue_views, verdict};
 
 const READ: &[&str] = &["get", "list"];
 const LIMIT: QueryOption = QueryOption {
@@ -63,34 +64,6 @@ const SELECTED_PAGE: &[QueryOption] = &[
     },
 ];
 
-const VERDICT: SubresourceDescription = SubresourceDescription {
-    name: "verdict",
-    kind: "Verdict",
-    verbs: &["get"],
-    options: &[
-        QueryOption {
-            name: "before",
-            kind: "string",
-            description: "another Workload, as NAME or NAMESPACE/NAME, to compare with",
-        },
-        QueryOption {
-            name: "queue",
-            kind: "string",
-            description: "a LocalQueue of the namespace: the answer is that of the Workload in it",
-        },
-        QueryOption {
-            name: "priority",
-            kind: "integer",
-            description: "a priority: the position is that of the Workload with it",
-        },
-        QueryOption {
-            name: "when",
-            kind: "boolean",
-            description: "also when the Workload may be admitted, from what the reader may see; not with queue or priority",
-        },
-    ],
-    description: "Why a Workload is where it is, and what would change that.",
-};
 
 const fn resource(plural: &'static str, singular: &'static str, kind: &'static str) -> ResourceDescription {
     ResourceDescription {
@@ -333,61 +306,6 @@ impl Asked {
         let selector = selector.map_err(|error| Box::new(status::bad_request(&error)))?;
         let namespace = Some(self.request.target.namespace.clone()).filter(|name| !name.is_empty());
         Ok(WorkloadQuery { namespace, selector, page: self.page()? })
-    }
-
-    /// Returns the priority of the query, which replaces that of the Workload.
-    fn priority(&self) -> Result<Option<i64>, Refused> {
-        let Some(text) = self.request.option("priority").filter(|text| !text.is_empty()) else {
-            return Ok(None);
-        };
-        let refused =
-            |_| Box::new(status::bad_request(&format!("priority: {text:?} is not a number of 64 bits")));
-        text.parse().map(Some).map_err(refused)
-    }
-
-    /// Returns whether the query asks when the Workload may be admitted.
-    fn asks_when(&self) -> Result<bool, Refused> {
-        let given = |name: &str| self.request.option(name).is_some_and(|text| !text.is_empty());
-        let refused = |text: &str| Err(Box::new(status::bad_request(text)));
-        match self.request.option("when").as_deref().unwrap_or_default() {
-            "" | "false" => Ok(false),
-            "true" if given("queue") || given("priority") => refused("when: not with queue or priority"),
-            "true" => Ok(true),
-            other => refused(&format!("when: {other:?} is neither true nor false")),
-        }
-    }
-
-    async fn verdict(&self, access: Access) -> Result<Response, Refused> {
-        // Checked before the leader is asked, so that its answer cannot reveal whether an object exists.
-        workload(&self.snapshot, &access, &self.key()).map_err(|error| self.refuse(&error))?;
-        if !self.rate.admits(&self.request.user.name) {
-            return Err(self.refuse(&ModelError::TooMany));
-        }
-        let target = &self.request.target;
-        let before = self.request.option("before").filter(|text| !text.is_empty());
-        let question = VerdictQuestion {
-            access,
-            workload: WorkloadName { namespace: target.namespace.clone(), name: target.name.clone() },
-            before: before.map(|text| WorkloadName::parse(&text, &target.namespace)),
-            queue: self.request.option("queue").filter(|text| !text.is_empty()),
-            priority: self.priority()?,
-        };
-        let asks_when = self.asks_when()?;
-        match self.leader.answer(Question::Verdict(question.clone())).await {
-            Some(LeaderAnswer::Verdict(mut answer)) => {
-                if let Some(estimates) = self.estimates.as_ref().filter(|_| asks_when) {
-                    let estimate = estimates.estimate(answer.view.clone(), question.access).await;
-                    answer.view.estimate = Some(estimate);
-                }
-                self.send_one(*answer)
-            }
-            Some(LeaderAnswer::Refused(error)) => Err(self.refuse(&error)),
-            _ => {
-                let own = verdict::verdict(&self.snapshot, &question, None);
-                let view = own.map_err(|error| self.refuse(&error))?;
-                self.send_one(Answer { view, source: self.source(), partial: true })
-            }
-        }
     }
 
     /// Answers with the state of the leader as far as it is known.

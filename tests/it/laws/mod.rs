@@ -32,6 +32,7 @@ mod infeasible_workloads;
 mod long_histories;
 mod metrics;
 mod model;
+mod not_before;
 mod object_wake_ups;
 mod obstacles;
 mod owner_chains;
