@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
+use super::submitter::{self, Submitter};
 use crate::api::names::RESOURCE_IN_USE_FINALIZER;
 use crate::api::validation::Gate;
 
@@ -37,7 +38,7 @@ pub(super) fn protect_in_use(request: &ReviewRequest<'_>) -> ReviewResponse {
     allow_with_patch(patch)
 }
 
-/// Removes `minCount` of pod sets if partial admission is disabled.
+/// Removes `minCount` of pod sets if partial admission is disabled, and records the submitter of a Workload that no job has.
 pub(super) fn workload(request: &ReviewRequest<'_>) -> ReviewResponse {
     let mut patch = Patch::new(request.object);
     if !request.ctx.settings.gates.is_enabled(Gate::PartialAdmission) {
@@ -47,7 +48,13 @@ pub(super) fn workload(request: &ReviewRequest<'_>) -> ReviewResponse {
             patch.remove_in_list(&["spec", "podSets"], index, "minCount");
         }
     }
-    allow_with_patch(patch)
+    let submitter = Some(request).filter(|request| !submitter::has_managed_owner(request));
+    let Some(submitter) = submitter.and_then(Submitter::of_new) else { return allow_with_patch(patch) };
+    submitter.write(&mut patch);
+    ReviewResponse::Allowed {
+        patch: patch.into_operations(),
+        warnings: submitter.warning.into_iter().collect(),
+    }
 }
 
 pub(super) fn allow_with_patch(patch: Patch) -> ReviewResponse {

@@ -9,6 +9,7 @@ use super::job_defaults::JobDefaults;
 use super::job_rules;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
+use super::submitter;
 use crate::api::names::{
     DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER, QUEUE_NAME_LABEL, STOPPED_BELOW_ANNOTATION,
     WAITS_FOR_ROOM_ANNOTATION,
@@ -28,7 +29,7 @@ pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> R
     if let Some(response) = defaults.unless_owner_is_known() {
         return response;
     }
-    let JobDefaults { job, mut patch, queue, must_wait, ancestor, .. } = defaults;
+    let JobDefaults { job, mut patch, queue, must_wait, ancestor, submitter, .. } = defaults;
     let (ctx, settings) = (request.ctx, request.ctx.settings);
     if let Some(suspend) = row.fields.suspend
         && must_wait
@@ -59,6 +60,10 @@ pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> R
     let changes = row.hooks.defaults(patch.object(), &settings.gates);
     patch.make(&changes);
     let mut warnings = Vec::new();
+    if let Some(submitter) = submitter {
+        submitter.write(&mut patch);
+        warnings.extend(submitter.warning);
+    }
     let owner = ancestor.as_ref();
     let templates = job.templates_to_gate(owner, &settings.gates);
     if !templates.is_empty() && !must_wait && owner.is_none() {
@@ -105,10 +110,11 @@ pub(super) fn validate_scale(row: &'static Framework, request: &ReviewRequest<'_
 
 /// Validates a new or changed job.
 pub(super) fn validate(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
-    if is_marked_for_other_framework(row, request.object) {
-        return ReviewResponse::allowed();
-    }
     let (mut errors, settings) = (Errors::new(), request.ctx.settings);
+    submitter::check_change(request, &mut errors);
+    if is_marked_for_other_framework(row, request.object) {
+        return ReviewResponse::from_errors(&errors);
+    }
     let job = JobUnderReview::read(row, request.object, &mut errors);
     if !errors.is_empty() {
         return ReviewResponse::from_errors(&errors);

@@ -9,7 +9,10 @@ use super::ancestry::objects_above;
 use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
-use crate::api::names::{DEFAULT_NAME, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
+use super::submitter::Submitter;
+use crate::api::names::{
+    DEFAULT_NAME, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL, SUSPENDING_PARENT_ANNOTATION,
+};
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, Gate};
 use crate::frameworks::{
@@ -30,6 +33,8 @@ pub(super) struct JobDefaults<'a> {
     pub(super) ancestor: Option<OwnerRef>,
     /// Whether it must not run before admission.
     pub(super) must_wait: bool,
+    /// The account to be recorded in it, if it is new, in a queue, and below no managed owner.
+    pub(super) submitter: Option<Submitter>,
     /// Its controller, if whether something is queued in its place depends on that, and it is not known.
     unknown: Option<OwnerRef>,
     /// Whether it is stored already.
@@ -94,8 +99,13 @@ impl<'a> JobDefaults<'a> {
         let queue = queue.unwrap_or_default();
         let managed = !queue.is_empty() || (settings.manage_jobs_without_queue_name && is_selected);
         let must_wait = managed && ancestor.is_none();
+        // The pods of a marked template have the submitter from it.
+        let is_marked = job.annotation(SUSPENDING_PARENT_ANNOTATION).is_some()
+            && controller.as_ref().is_some_and(|owner| kinds.creates(owner, group_kind));
+        let records = !queue.is_empty() && !owned && !is_marked;
+        let submitter = Some(request).filter(|_| records).and_then(Submitter::of_new);
         let is_stored = request.old.is_some();
-        Ok(Self { job, patch, queue, selected, ancestor, must_wait, unknown, is_stored })
+        Ok(Self { job, patch, queue, selected, ancestor, must_wait, submitter, unknown, is_stored })
     }
 
     /// Returns the answer for an object that would have to wait for a queue although its controller is not known: that may be so new

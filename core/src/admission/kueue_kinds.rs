@@ -2,6 +2,7 @@
 
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
+use super::submitter;
 use crate::api::{names, validation};
 
 pub(super) fn workload(request: &ReviewRequest<'_>) -> ReviewResponse {
@@ -9,7 +10,11 @@ pub(super) fn workload(request: &ReviewRequest<'_>) -> ReviewResponse {
     let by_manager = request.field_manager == names::FIELD_MANAGER;
     let old = request.old;
     let gates = &request.ctx.settings.gates;
-    ReviewResponse::from_errors(&validation::workload_written(request.object, old, gates, by_manager))
+    let mut errors = validation::Errors::new();
+    submitter::check_change(request, &mut errors);
+    let mut all = errors.take();
+    all.extend(validation::workload_written(request.object, old, gates, by_manager));
+    ReviewResponse::from_errors(&all)
 }
 
 pub(super) fn cluster_queue(request: &ReviewRequest<'_>) -> ReviewResponse {

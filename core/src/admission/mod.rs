@@ -20,6 +20,7 @@ mod reading;
 mod response;
 mod review;
 mod settings;
+mod submitter;
 #[cfg(test)]
 mod tests;
 mod topology;
@@ -31,6 +32,7 @@ pub use reading::{MAX_LIGHT_VALUES, read_heavy, read_light};
 pub use response::may_change_soon;
 pub use review::{paths, review};
 pub use settings::AdmissionSettings;
+pub use submitter::SubmitterSettings;
 pub use webhook_entries::{kinds_open_without_queue, kinds_without_entry};
 
 use crate::api::ObjectKey;

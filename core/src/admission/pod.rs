@@ -7,6 +7,7 @@ use super::job_defaults::JobDefaults;
 use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
+use super::submitter;
 use crate::api::names::SUSPENDING_PARENT_ANNOTATION;
 use crate::frameworks::{Framework, hold_pod, is_marked_for_other_framework};
 
@@ -15,11 +16,12 @@ use crate::frameworks::{Framework, hold_pod, is_marked_for_other_framework};
 /// framework that is not enabled, or a plain pod where only frameworks with pods of their own are. In a namespace that is not
 /// known yet, a pod of a queue is held: the controller starts each pod that was held, wherever it is.
 pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
-    let defaults = match JobDefaults::of(row, request) {
+    let mut defaults = match JobDefaults::of(row, request) {
         Ok(defaults) => defaults,
         Err(response) => return response,
     };
     let settings = request.ctx.settings;
+    let submitter = defaults.submitter.take();
     let parent = defaults.job.annotation(SUSPENDING_PARENT_ANNOTATION);
     let starts = parent
         .map_or_else(|| settings.frameworks.contains(row.name), |parent| settings.starts_pods_of(parent));
@@ -47,7 +49,12 @@ pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> Revi
         Ok(changes) => patch.make(&changes),
         Err(error) => return ReviewResponse::Denied(error.to_string()),
     }
-    allow_with_patch(patch)
+    let mut warnings = Vec::new();
+    if let Some(submitter) = submitter {
+        submitter.write(&mut patch);
+        warnings.extend(submitter.warning);
+    }
+    ReviewResponse::Allowed { patch: patch.into_operations(), warnings }
 }
 
 /// Marks the pod templates of an object whose pods must wait.
@@ -62,10 +69,16 @@ pub(super) fn mark_templates(row: &'static Framework, request: &ReviewRequest<'_
     if let Some(response) = defaults.unless_owner_is_known() {
         return response;
     }
-    let JobDefaults { mut patch, must_wait, .. } = defaults;
+    let JobDefaults { mut patch, must_wait, submitter, .. } = defaults;
+    let mut warnings = Vec::new();
+    if let Some(submitter) = submitter {
+        submitter.write(&mut patch);
+        warnings.extend(submitter.warning);
+    }
     if must_wait {
         let changes = row.mark_templates(patch.object(), &request.ctx.settings.gates);
         patch.make(&changes);
+        submitter::mark_templates(row, request, &mut patch);
     }
-    allow_with_patch(patch)
+    ReviewResponse::Allowed { patch: patch.into_operations(), warnings }
 }

@@ -88,6 +88,7 @@ fn review_of(object: Projection) -> Projection {
         ("operation", Projection::Scalar),
         ("dryRun", Projection::Scalar),
         ("options", fields([("fieldManager", Projection::Scalar)])),
+        ("userInfo", fields([("username", Projection::Scalar)])),
         ("object", object),
         ("oldObject", object),
     ];

@@ -27,6 +27,8 @@ pub(super) struct ReviewRequest<'a> {
     pub(super) old: Option<&'a Value>,
     /// Name of the field manager that writes.
     pub(super) field_manager: &'a str,
+    /// Name of the user that sends the request; empty if the request has none.
+    pub(super) user: &'a str,
     pub(super) ctx: &'a ReviewContext<'a>,
 }
 
@@ -87,7 +89,8 @@ pub(super) fn answer(rule: &WebhookRule, request: &Value, ctx: &ReviewContext<'_
         .or_else(|| object.get("metadata")?.get("namespace")?.as_str())
         .unwrap_or_default();
     let field_manager = request.pointer("/options/fieldManager").and_then(Value::as_str).unwrap_or_default();
-    let request = ReviewRequest { namespace, object, old: old.filter(|_| update), field_manager, ctx };
+    let user = request.pointer("/userInfo/username").and_then(Value::as_str).unwrap_or_default();
+    let request = ReviewRequest { namespace, object, old: old.filter(|_| update), field_manager, user, ctx };
     match &rule.handler {
         Handler::Job(row, _) if !ctx.settings.reviews(row) => ReviewResponse::allowed(),
         Handler::Job(row, handle) => scale.unwrap_or(*handle)(row, &request),

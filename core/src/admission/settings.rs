@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
+use super::submitter::SubmitterSettings;
 use crate::api::validation::Gates;
 use crate::frameworks::{Framework, ManagedKinds, Role, framework_named, frameworks};
 
@@ -22,6 +23,8 @@ pub struct AdmissionSettings {
     pub passing: BTreeSet<(&'static str, &'static str)>,
     /// Feature gates.
     pub gates: Gates,
+    /// How the accounts that submit objects are recorded; `None` if they are not.
+    pub submitter: Option<SubmitterSettings>,
 }
 
 impl AdmissionSettings {
@@ -60,6 +63,7 @@ impl Default for AdmissionSettings {
             external_kinds: BTreeSet::new(),
             passing: BTreeSet::new(),
             gates: Gates::default(),
+            submitter: None,
         }
     }
 }

@@ -19,6 +19,7 @@ mod elastic;
 mod held_pods;
 mod owners;
 mod slices;
+mod submitters;
 
 #[derive(Default)]
 struct Cluster {

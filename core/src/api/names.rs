@@ -102,5 +102,9 @@ pub const EXPECTED_RUN_TIME_ANNOTATION: &str = "sluice.dev/expected-run-time";
 pub const WAITS_FOR_ROOM_ANNOTATION: &str = "sluice.dev/waits-for-room";
 /// Annotation of an object that was suspended because the job above it may not run, where the operator of that job does not resume it.
 pub const STOPPED_BELOW_ANNOTATION: &str = "sluice.dev/stopped-below";
+/// Annotation of a queued object with the name of the user that submitted it, and of its Workload.
+pub const SUBMITTER_ANNOTATION: &str = "sluice.dev/submitter";
+/// Longest name of a submitter, in bytes. A longer one is neither recorded nor read, so that no object grows by it.
+pub const MAX_SUBMITTER_BYTES: usize = 1_024;
 /// What a Workload takes over from the one that its job had before: the UID of that one, and fields of its status.
 pub const CARRIED_ANNOTATION: &str = "sluice.dev/carried-status";

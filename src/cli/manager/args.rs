@@ -106,6 +106,14 @@ pub(crate) struct ManagerArgs {
     /// Accepted common name or DNS name of webhook client certificates; repeatable. Default: any name.
     #[arg(long, value_name = "NAME", requires = "webhook_client_ca")]
     pub(super) webhook_client_name: Vec<String>,
+    /// Record the account that creates an object with a queue name in its annotation sluice.dev/submitter, unless a managed object
+    /// owns it. Users that may read the object can read the name.
+    #[arg(long)]
+    pub(super) record_submitter: bool,
+    /// Account whose requests may say another submitter than itself, such as a controller that creates jobs for users; repeatable,
+    /// or a list with commas.
+    #[arg(long, value_name = "ACCOUNT", value_delimiter = ',', requires = "record_submitter", value_parser = account)]
+    pub(super) submitter_trusted: Vec<String>,
     /// Name of the MutatingWebhookConfiguration.
     #[arg(long, value_name = "NAME", default_value = "kueue-mutating-webhook-configuration")]
     pub(super) mutating_webhook_configuration: String,
@@ -199,6 +207,12 @@ fn observer_certificate(text: &str) -> Result<(String, String), String> {
     Ok((secret.to_owned(), service.to_owned()))
 }
 
+/// Parses the name of an account.
+fn account(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    if name.is_empty() { Err("must be the name of an account".to_owned()) } else { Ok(name.to_owned()) }
+}
+
 /// Parses a size of memory in bytes: a whole number with Ki, Mi or Gi, also written KiB, MiB and GiB.
 fn memory_size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -245,6 +259,15 @@ mod tests {
         }
     }
     use std::fmt::Write as _;
+
+    #[test]
+    fn trusted_accounts_are_a_list_of_names() {
+        let trusted = |arguments: &[&str]| ManagerArgs::parse_line(arguments).map(|args| args.submitter_trusted);
+        let accounts = ["--record-submitter", "--submitter-trusted=a,system:serviceaccount:ns:b", "--submitter-trusted=c"];
+        assert_eq!(trusted(&accounts).unwrap(), ["a", "system:serviceaccount:ns:b", "c"]);
+        assert!(trusted(&["--submitter-trusted=a"]).is_err(), "nothing is recorded");
+        assert!(trusted(&["--record-submitter", "--submitter-trusted=a,,b"]).is_err());
+    }
 
     /// Returns docs/flags.md.
     fn page() -> String {

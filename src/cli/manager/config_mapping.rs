@@ -123,6 +123,8 @@ pub fn admission_settings(configuration: &Configuration, namespace: &str) -> Adm
         }
         .passing(),
         gates: Gates::new(configuration.feature_gates.clone()),
+        // Set by a flag.
+        submitter: None,
     }
 }
 

@@ -13,7 +13,7 @@ use super::component::Component;
 use super::config_mapping;
 use super::listen::ListenAddresses;
 use super::zap;
-use crate::admission::AdmissionSettings;
+use crate::admission::{AdmissionSettings, SubmitterSettings};
 use crate::api::config::{self, Configuration, LoadedConfiguration};
 use crate::frameworks::known_frameworks;
 use crate::kube::certificates::{CertificateMode, CertificateSettings, ObserverCertificate};
@@ -146,7 +146,11 @@ impl ManagerSettings {
     }
 
     pub(super) fn admission(&self) -> AdmissionSettings {
-        config_mapping::admission_settings(&self.configuration, &self.namespace)
+        let trusted = || self.args.submitter_trusted.iter().cloned().collect();
+        AdmissionSettings {
+            submitter: self.args.record_submitter.then(|| SubmitterSettings { trusted: trusted() }),
+            ..config_mapping::admission_settings(&self.configuration, &self.namespace)
+        }
     }
 
     /// Returns whether metrics clients must be authorized.
