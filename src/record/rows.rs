@@ -228,6 +228,7 @@ impl WorkloadRow {
             cluster_queue: Arc::clone(&self.cluster_queue),
             priority_class: Arc::clone(&self.priority_class),
             priority: self.priority,
+            submitter: None,
         }
     }
 }

@@ -171,6 +171,7 @@ mod simulate_replay;
 mod simulate_without_workload;
 mod stopped_pods;
 mod stored_objects;
+mod submitters;
 mod template_defaults;
 mod tenants;
 mod terminating_pods;

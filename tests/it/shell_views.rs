@@ -6,8 +6,9 @@ use crate::shell_history_views::history;
 use crate::shell_visibility::{Answer, Server};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use sluice::api::names::SUBMITTER_ANNOTATION;
 use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Delta};
+use sluice::reconciler::{CopiedKeys, CoreSettings, Delta};
 use sluice::scheduler::{CapacityQuestion, CapacityReport};
 use sluice::server::apis::capacity::{AskCapacity, CapacityCache};
 use sluice::server::apis::question_rate::QuestionRate;
@@ -120,6 +121,7 @@ impl Views {
                     heard_until: Arc::new(|| None),
                     replica: "m-0".to_owned(),
                     tenant_detail: TenantDetail::Sums,
+                    reads_submitters: true,
                 })]
             }),
             Box::new(move |caller| {
@@ -148,20 +150,24 @@ impl Views {
 
     /// Publishes a few pending Workloads of two namespaces.
     pub(crate) fn publish(&self) {
-        let mut core = Core::new(CoreSettings::default());
+        let copied =
+            CopiedKeys { submitter: Some(SUBMITTER_ANNOTATION.to_owned()), ..CopiedKeys::default() };
+        let mut core = Core::new(CoreSettings { copied, ..CoreSettings::default() });
         core.feed(Delta::Leading(false));
         core.put(Kind::Namespace, json!({"metadata": {"name": "other"}}));
         let queue = json!({"metadata": {"name": "lq", "namespace": "other"}, "spec": {"clusterQueue": "cq"}});
         core.put(Kind::LocalQueue, queue);
         for name in ["a", "b", "c"] {
             core.put(JOB, job(name));
-            core.put(
-                Kind::Workload,
-                workload(name, &[condition("QuotaReserved", "False", "WaitingForQuota")]),
-            );
+            let mut pending = workload(name, &[condition("QuotaReserved", "False", "WaitingForQuota")]);
+            if let Some(user) = [("a", "ann"), ("b", "tenant")].into_iter().find(|(of, _)| *of == name) {
+                pending["metadata"]["annotations"] = json!({SUBMITTER_ANNOTATION: user.1});
+            }
+            core.put(Kind::Workload, pending);
         }
         let mut foreign = workload("secret", &[]);
         foreign["metadata"]["namespace"] = json!("other");
+        foreign["metadata"]["annotations"] = json!({SUBMITTER_ANNOTATION: "tenant"});
         let mut owner = job("secret");
         owner["metadata"]["namespace"] = json!("other");
         core.put(JOB, owner);
@@ -343,6 +349,26 @@ async fn verdicts_are_those_of_the_leader_or_partial() {
     }
     assert!(refused, "one user asks without end");
     assert_eq!(views.get_as("bob", path, "*/*").await.status, 200, "another user is not affected");
+}
+
+/// The name in an object gives no right: what a user submitted is listed only where the user may read.
+#[tokio::test]
+async fn users_list_what_they_submitted() {
+    let views = Views::start().await;
+    views.publish();
+    let list = async |user: &str, path: &str, selector: &str| {
+        views.get_as(user, &format!("{path}?fieldSelector={selector}"), "*/*").await
+    };
+    let (all, own, other) = ("/workloadviews", "/namespaces/ns/workloadviews", "/namespaces/other/workloadviews");
+    assert_eq!(names(&list("ann", all, "mine%3Dtrue").await.json()), ["w-a"]);
+    assert_eq!(names(&list("tenant", own, "mine%3Dtrue,status%3Dall").await.json()), ["w-b"]);
+    assert_eq!(names(&list("tenant", other, "mine%3Dtrue").await.json()), ["w-secret"]);
+    assert!(names(&list("bob", all, "mine%3Dtrue").await.json()).is_empty());
+    assert_eq!(list("tenant", all, "mine%3Dtrue").await.status, 403);
+    assert_eq!(list("eve", own, "mine%3Dtrue").await.status, 403);
+    let refused = list("ann", own, "mine%3Dfalse").await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.body.contains("mine takes true alone"), "{}", refused.body);
 }
 
 #[tokio::test]

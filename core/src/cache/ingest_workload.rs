@@ -8,9 +8,12 @@ use super::{Cache, Kind};
 use crate::api::decoding::DecodeError;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::WorkloadStatus;
-use crate::api::{ObjectKey, OwnerRecord};
+use crate::api::{ObjectKey, OwnerRecord, names};
+use crate::frameworks::named_submitter;
 use crate::lifecycle::{conditions, reservation};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 
@@ -67,6 +70,7 @@ impl Cache {
         if !self.gates.priority_boost {
             record.annotations.priority_boost = 0;
         }
+        record.annotations.submitter = self.submitter_of(&object.metadata);
         if !record.status.admission_checks.is_empty()
             && let Some(spec) = object.spec()
         {
@@ -88,6 +92,17 @@ impl Cache {
             change.pod_usage = self.non_tas_usage_of(key);
         }
         Ok(Some(change))
+    }
+
+    /// Returns the submitter of a Workload: by the key of the settings, or as it was taken over from the job.
+    fn submitter_of(&mut self, metadata: &ObjectMeta) -> Option<Arc<str>> {
+        let shared = &mut self.shared;
+        let key = shared.submitter_key.as_deref()?;
+        let (labels, annotations) = (metadata.labels.as_ref(), metadata.annotations.as_ref());
+        let copied = value_of(annotations, names::SUBMITTER_ANNOTATION);
+        let name = named_submitter(key, value_of(labels, key), value_of(annotations, key))
+            .or_else(|| named_submitter(names::SUBMITTER_ANNOTATION, None, copied))?;
+        Some(shared.interned.intern_name(name))
     }
 
     /// Stores what can be decoded of a Workload, so that it is charged for what it holds. Its generation counts as unknown:
@@ -196,4 +211,9 @@ impl Cache {
             self.shared.interned.insert_requests(namespace, &record.pods, effective)
         })
     }
+}
+
+/// Returns the value of a label or an annotation.
+fn value_of<'a>(map: Option<&'a BTreeMap<String, String>>, key: &str) -> Option<&'a str> {
+    Some(map?.get(key)?.as_str())
 }

@@ -132,6 +132,8 @@ struct SharedState {
     /// Raw jobs, and Workloads with admission checks, of the deltas being handled: Workloads and pod templates are made
     /// from them.
     raw_objects: BTreeMap<(Kind, ObjectKey), Value>,
+    /// Key of the label or annotation that names the submitter of a Workload; `None` if none is read.
+    submitter_key: Option<Box<str>>,
 }
 
 impl Cache {
@@ -154,6 +156,11 @@ impl Cache {
             pods: Pods::default(),
             shared: SharedState::default(),
         }
+    }
+
+    /// Sets the key of the label or annotation that names the submitter of a Workload. To be called before the first object is stored.
+    pub(crate) fn set_submitter_key(&mut self, key: Option<&str>) {
+        self.shared.submitter_key = key.map(Box::from);
     }
 
     /// Starts a list of a kind: objects that are not in the list when it is complete were deleted.

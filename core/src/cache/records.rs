@@ -140,6 +140,9 @@ pub struct WorkloadAnnotations {
     pub(crate) carried_from: Option<Box<str>>,
     /// Name of the first of the slices that take over from one another, if the Workload names it.
     pub(crate) chain: Option<Arc<str>>,
+    /// Name of the user that submitted the Workload or its job, if submitters are read. It grants nothing: lists compare it with their
+    /// reader.
+    pub submitter: Option<Arc<str>>,
 }
 
 /// How far a victim is queued behind its preemptor: the times of both may be the same second.
@@ -271,6 +274,8 @@ impl WorkloadRecord {
             is_slice: annotations.get(names::ELASTIC_JOB_ANNOTATION).is_some_and(|v| v == "true"),
             chain: annotations.get(names::SLICE_NAME_ANNOTATION).map(|name| Arc::from(name.as_str())),
             is_pod_group: annotations.get(names::GROUP_WORKLOAD_ANNOTATION).is_some_and(|v| v == "true"),
+            // Set where the key of the settings is known.
+            submitter: None,
         };
         self
     }

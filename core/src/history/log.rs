@@ -116,6 +116,7 @@ mod tests {
                 cluster_queue: Arc::clone(&none),
                 priority_class: none,
                 priority: 0,
+                submitter: None,
             },
             event: RecordEvent::Segment { run: Run { start: 0, amounts: Arc::from([]) }, end },
         }

@@ -398,6 +398,7 @@ impl Ring {
             cluster_queue: self.names.queue_name(queue),
             priority_class: self.names.text(class),
             priority: record.effective_priority(),
+            submitter: record.annotations.submitter.clone(),
         }
     }
 }

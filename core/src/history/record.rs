@@ -76,6 +76,8 @@ pub struct Subject {
     pub priority_class: Arc<str>,
     /// Effective priority, with the boost.
     pub priority: i64,
+    /// Name of the user that submitted it, if submitters are read. A durable record does not have it.
+    pub submitter: Option<Arc<str>>,
 }
 
 /// Amounts by the number of a flavor-resource.

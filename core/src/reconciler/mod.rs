@@ -46,7 +46,7 @@ pub use messages::{
     Delta, Effect, Event, EventType, Observation, ObservationLabels, Verb, Write, WriteClass, WriteOutcome,
     WriteResult,
 };
-pub use settings::{CoreGates, CoreSettings, HISTORY_BYTES, SnapshotIntervals, WriteLimits};
+pub use settings::{CopiedKeys, CoreGates, CoreSettings, HISTORY_BYTES, SnapshotIntervals, WriteLimits};
 pub use writes::round_queue::{Place, RoundQueue};
 
 use crate::cache::{Cache, DecodeGates, Kind};
@@ -112,6 +112,7 @@ impl Reconciler {
         };
         let mut cache = Cache::new(gates, settings.transform.clone());
         cache.set_open_kinds(settings.open_kinds());
+        cache.set_submitter_key(settings.copied.submitter.as_deref());
         let mut engine = Engine::new(settings.engine.clone());
         engine.follow_past_usage(true);
         Self {

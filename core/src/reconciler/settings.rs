@@ -24,8 +24,8 @@ pub struct CoreSettings {
     pub manage_jobs_without_queue_name: bool,
     /// Namespaces whose jobs are managed.
     pub managed_namespaces: LabelSelector,
-    /// Keys of labels that are copied from a job to its Workload.
-    pub label_keys_to_copy: Vec<String>,
+    /// What a Workload takes over from its job.
+    pub copied: CopiedKeys,
     /// Transformations of requests before they count against quota.
     pub transform: Transform,
     /// Whether a Workload that was evicted because its pods were not ready is queued by creation time instead of
@@ -57,7 +57,7 @@ impl Default for CoreSettings {
             lifecycle: workload::LifecycleSettings::default(),
             manage_jobs_without_queue_name: false,
             managed_namespaces: LabelSelector::default(),
-            label_keys_to_copy: Vec::new(),
+            copied: CopiedKeys::default(),
             transform: Transform::default(),
             requeue_by_creation: false,
             engine: EngineSettings::default(),
@@ -222,6 +222,16 @@ fn reachable(
         }
     }
     seen
+}
+
+/// Keys of what a Workload takes over from its job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopiedKeys {
+    /// Keys of labels that are copied.
+    pub labels: Vec<String>,
+    /// Key of the label or annotation that names the submitter of a job or Workload. The Workload of a job has the name in its
+    /// annotation `sluice.dev/submitter`. `None` if no submitter is read.
+    pub submitter: Option<String>,
 }
 
 /// Limits of writes. `None` means no limit unless stated otherwise.

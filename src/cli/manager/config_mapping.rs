@@ -27,7 +27,7 @@ pub fn core_settings(configuration: &Configuration, namespace: &str) -> reconcil
         lifecycle: lifecycle_settings(configuration),
         manage_jobs_without_queue_name: configuration.manage_jobs_without_queue_name,
         managed_namespaces: configuration.managed_namespaces(namespace),
-        label_keys_to_copy: configuration.integrations.label_keys_to_copy.clone(),
+        copied: copied_keys(configuration),
         transform: resource_transform(&configuration.resources),
         requeue_by_creation: requeuing.timestamp == RequeuingTimestamp::Creation,
         engine: engine_settings(configuration),
@@ -53,6 +53,15 @@ pub fn core_settings(configuration: &Configuration, namespace: &str) -> reconcil
             }),
         },
         ..reconciler::CoreSettings::default()
+    }
+}
+
+/// Returns what Workloads take over from their jobs.
+fn copied_keys(configuration: &Configuration) -> reconciler::CopiedKeys {
+    let user_label = &configuration.visibility.user_label;
+    reconciler::CopiedKeys {
+        labels: configuration.integrations.label_keys_to_copy.clone(),
+        submitter: Some(user_label.clone()).filter(|key| !key.is_empty()),
     }
 }
 
@@ -355,7 +364,7 @@ managedJobsNamespaceSelector: {matchLabels: {team: a}}
 integrations: {frameworks: [batch/job], labelKeysToCopy: [kept]}";
         let (core, reviews) = (core_of(body), admission_settings(&loaded(body), "here"));
         assert!(core.manage_jobs_without_queue_name && reviews.manage_jobs_without_queue_name);
-        assert_eq!(core.label_keys_to_copy, ["kept"]);
+        assert_eq!(core.copied.labels, ["kept"]);
         assert_eq!(core.managed_namespaces, reviews.managed_namespaces);
         assert_eq!(core.managed_namespaces.match_labels.unwrap()["team"], "a");
     }

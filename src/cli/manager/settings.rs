@@ -15,6 +15,7 @@ use super::listen::ListenAddresses;
 use super::zap;
 use crate::admission::{AdmissionSettings, SubmitterSettings};
 use crate::api::config::{self, Configuration, LoadedConfiguration};
+use crate::api::names;
 use crate::frameworks::known_frameworks;
 use crate::kube::certificates::{CertificateMode, CertificateSettings, ObserverCertificate};
 use crate::kube::client::{Rate, Timeouts};
@@ -141,8 +142,16 @@ impl ManagerSettings {
         // The dashboard asks the leader, because a history of its own would begin at its own start.
         let records = self.args.component != Component::Dashboard;
         core.gates.history_bytes = if records { self.args.history_ring } else { 0 };
+        if self.args.record_submitter {
+            core.copied.submitter.get_or_insert_with(|| names::SUBMITTER_ANNOTATION.to_owned());
+        }
         core.failpoints = super::failpoints::from_env();
         core
+    }
+
+    /// Returns whether lists know the submitters of workloads: a setting or a flag says what names them.
+    pub(super) fn reads_submitters(&self) -> bool {
+        self.args.record_submitter || !self.configuration.visibility.user_label.is_empty()
     }
 
     pub(super) fn admission(&self) -> AdmissionSettings {

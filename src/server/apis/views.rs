@@ -7,6 +7,7 @@ mod audit;
 mod body;
 mod flavors;
 mod history;
+mod queries;
 mod schemas;
 mod verdict;
 
@@ -39,7 +40,6 @@ use crate::visibility::access::{Access, TenantDetail};
 use crate::visibility::page::{ModelError, PageQuery};
 use crate::visibility::questions::{LeaderAnswer, Question};
 use crate::visibility::queue_views;
-use crate::visibility::selector::WorkloadSelector;
 use crate::visibility::table::{IncludeObject, TableRow, column_definitions};
 use crate::visibility::views::{Answer, ListMetadata, Source, ViewList, WithoutWorkload};
 use crate::visibility::workloads::{Rowset, WorkloadQuery, workload, workloads};
@@ -60,7 +60,7 @@ const SELECTED_PAGE: &[QueryOption] = &[
     QueryOption {
         name: "fieldSelector",
         kind: "string",
-        description: "clusterQueue, localQueue, status, reason, priority, job, metadata.name or metadata.namespace; several values of a field have | between them",
+        description: "clusterQueue, localQueue, status, reason, priority, job, metadata.name or metadata.namespace; several values of a field have | between them; mine=true: what the user submitted",
     },
 ];
 
@@ -164,6 +164,8 @@ pub struct ViewsGroup {
     pub replica: String,
     /// Details of shared queues that readers of a namespace may see.
     pub tenant_detail: TenantDetail,
+    /// Whether the snapshot has the submitters of workloads.
+    pub reads_submitters: bool,
 }
 
 impl ApiGroup for ViewsGroup {
@@ -183,6 +185,7 @@ impl ApiGroup for ViewsGroup {
             heard_until: (self.heard_until)(),
             replica: self.replica.clone(),
             tenant_detail: self.tenant_detail,
+            reads_submitters: self.reads_submitters,
             request,
         };
         Box::pin(async move { asked.answer().await.unwrap_or_else(|refusal| *refusal) })
@@ -204,6 +207,7 @@ struct Asked {
     heard_until: Option<Timestamp>,
     replica: String,
     tenant_detail: TenantDetail,
+    reads_submitters: bool,
     request: ResourceRequest,
 }
 
@@ -299,13 +303,6 @@ impl Asked {
         page.map_err(|error| Box::new(status::bad_request(&error)))
     }
 
-    fn workload_query(&self) -> Result<WorkloadQuery, Refused> {
-        let text = self.request.option("fieldSelector").unwrap_or_default();
-        let labels = self.request.option("labelSelector").unwrap_or_default();
-        let selector = WorkloadSelector::parse(&text).and_then(|selector| selector.with_labels(&labels));
-        let selector = selector.map_err(|error| Box::new(status::bad_request(&error)))?;
-        let namespace = Some(self.request.target.namespace.clone()).filter(|name| !name.is_empty());
-        Ok(WorkloadQuery { namespace, selector, page: self.page()? })
     }
 
     /// Answers with the state of the leader as far as it is known.

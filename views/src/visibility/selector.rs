@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 /// The fields, for messages.
 const FIELDS: &str =
-    "clusterQueue, localQueue, status, reason, priority, job, metadata.name, metadata.namespace";
+    "clusterQueue, localQueue, status, reason, priority, job, mine, metadata.name, metadata.namespace";
+/// Error text for a list of one submitter, where submitters are not known.
+pub const NO_SUBMITTERS: &str = "mine: nothing says what names the submitter of a workload: set visibility.userLabel in the configuration of the manager, or start it with --record-submitter";
 /// Reasons that stay until quota, nodes, flavors or the Workload change.
 const NEVER: [PendingReason; 3] =
     [PendingReason::ExceedsMaxQuota, PendingReason::NoMatchingFlavor, PendingReason::TopologyPlacementFailed];
@@ -84,6 +86,17 @@ pub struct WorkloadSelector {
     labels: Option<LabelSelector>,
     /// The ClusterQueues of the selected workloads; `None` for all.
     cluster_queues: Option<BTreeSet<Arc<str>>>,
+    /// Set if only workloads of one submitter are selected.
+    submitter: Option<Submitter>,
+}
+
+/// The submitter of selected workloads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Submitter {
+    /// The reader, whose name the text of the selector does not have. No workload matches before the name is known.
+    Reader,
+    /// The user of this name.
+    Named(String),
 }
 
 /// The fields of a Workload that requirements read.
@@ -105,14 +118,45 @@ pub(super) struct SelectedFields<'a> {
 impl WorkloadSelector {
     /// Parses a field selector: `field=value`, `field==value` or `field!=value`, separated by commas. Several values of a field
     /// are separated by `|`. `status` takes states in any case, or `all`; `reason` takes reasons, `waiting` or `stuck`; `job`
-    /// takes `KIND/NAME`.
+    /// takes `KIND/NAME`; `mine=true` selects what the reader submitted, see [`Self::for_reader`].
     ///
     /// # Errors
     /// If a field or value is not known; the text names it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-        let requirements = parts.map(requirement).collect::<Result<_, _>>()?;
-        Ok(Self { requirements, labels: None, cluster_queues: None })
+        let (mine, parts): (Vec<&str>, Vec<&str>) = parts.partition(|part| part.starts_with("mine="));
+        if let Some(other) = mine.iter().find(|part| **part != "mine=true") {
+            return Err(format!("fieldSelector: {other:?}: mine takes true alone"));
+        }
+        let requirements = parts.into_iter().map(requirement).collect::<Result<_, _>>()?;
+        let submitter = (!mine.is_empty()).then_some(Submitter::Reader);
+        Ok(Self { requirements, labels: None, cluster_queues: None, submitter })
+    }
+
+    /// Returns whether it selects what its reader submitted, and the reader is not known yet.
+    pub fn needs_reader(&self) -> bool {
+        self.submitter == Some(Submitter::Reader)
+    }
+
+    /// Sets the name of the reader, if the selector needs it.
+    #[must_use]
+    pub fn for_reader(self, user: &str) -> Self {
+        if self.needs_reader() { self.of_user(user) } else { self }
+    }
+
+    /// Selects only what a user submitted.
+    #[must_use]
+    pub fn of_user(self, user: &str) -> Self {
+        Self { submitter: Some(Submitter::Named(user.to_owned())), ..self }
+    }
+
+    /// Returns whether the submitter of a Workload matches.
+    pub(super) fn matches_submitter(&self, record: &WorkloadRecord) -> bool {
+        match &self.submitter {
+            None => true,
+            Some(Submitter::Reader) => false,
+            Some(Submitter::Named(user)) => record.annotations.submitter.as_deref() == Some(user.as_str()),
+        }
     }
 
     /// Adds a label selector, in the syntax of `kubectl`.
@@ -196,6 +240,7 @@ impl WorkloadSelector {
     pub(super) fn is_by_queue(&self) -> bool {
         self.labels.is_none()
             && self.cluster_queues.is_none()
+            && self.submitter.is_none()
             && self.requirements.iter().all(|requirement| {
                 !requirement.negated
                     && matches!(
@@ -352,10 +397,22 @@ mod tests {
             ("status", "has no ="),
             ("priority=high", "priority \"high\""),
             ("job=train", "not KIND/NAME"),
+            ("mine=false", "mine takes true alone"),
+            ("mine=", "mine takes true alone"),
         ] {
             let error = WorkloadSelector::parse(text).unwrap_err();
             assert!(error.contains(named), "{error}");
         }
+    }
+
+    #[test]
+    fn what_the_reader_submitted_needs_the_reader() {
+        let selector = WorkloadSelector::parse("status=pending,mine=true").unwrap();
+        assert!(selector.needs_reader() && selector.only_pending() && !selector.is_by_queue());
+        let known = selector.for_reader("ann");
+        assert!(!known.needs_reader());
+        assert_eq!(known.clone().for_reader("eve"), known, "only the first reader counts");
+        assert!(!WorkloadSelector::parse("status=pending").unwrap().needs_reader());
     }
 
     #[test]

@@ -93,7 +93,7 @@ impl<'a> WorkloadPage<'a> {
     pub(super) fn selects(self, record: &WorkloadRecord, queue: &Arc<str>) -> bool {
         let selector = &self.query.selector;
         let fields = self.rows.selected_fields(record, queue, selector.reads_standing());
-        selector.matches(&fields) && selector.matches_labels(record)
+        selector.matches(&fields) && selector.matches_labels(record) && selector.matches_submitter(record)
     }
 
     /// Takes the rows of places that the reader sees and the query selects, until the page is full or `MAX_PASSED` places were

@@ -80,7 +80,8 @@ it has no effect if it has none. It exits with 1 if the manager would refuse the
 starts if it resembles none. `-` reads standard input, as in
 `kubectl -n kueue-system get configmap kueue-manager-config -o jsonpath='{.data.controller_manager_config\\.yaml}' | sluice config check -`.
 Pass `--feature-gates` and `--framework-file` as you give them to the manager. [Flags](flags.md) set what Kueue's file does not have,
-[feature gates](feature-gates.md) have a page of their own.
+but for `visibility.userLabel`: Kueue refuses a file with it, so remove it before you go back. [Feature gates](feature-gates.md) have
+a page of their own.
 
 Empty text, a zero duration and `null` have the meaning that they have for Kueue. A file without content, as one with comments alone, and one
 with several documents are refused: the manager has its defaults only where no file is named. Addresses to listen at are `:PORT`, `HOST:PORT` with an

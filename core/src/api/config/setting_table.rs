@@ -156,6 +156,7 @@ pub(super) static SETTINGS: &[Setting] = &[
     honoured("objectRetentionPolicies.workloads.afterDeactivatedByKueue").or("kept"),
     row("visibilityServer.bindAddress", VISIBILITY),
     row("visibilityServer.bindPort", VISIBILITY),
+    honoured("visibility.userLabel").or("sluice.dev/submitter with --record-submitter, else none"),
 ];
 
 #[cfg(test)]

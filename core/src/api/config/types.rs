@@ -58,6 +58,8 @@ pub struct Configuration {
     pub object_retention_policies: Option<ObjectRetentionPolicies>,
     /// Server of the visibility API.
     pub visibility_server: VisibilityServer,
+    /// What lists for users read. Kueue has no such section.
+    pub visibility: Visibility,
     /// Feature gates with defaults applied.
     #[serde(skip)]
     pub gates: FeatureGates,
@@ -447,6 +449,14 @@ section! {
         bind_address: String = "0.0.0.0".to_owned(),
         /// Port.
         bind_port: i32 = 8082,
+    }
+}
+
+section! {
+    /// What lists for users read.
+    Visibility {
+        /// Key of the label or annotation of a job or Workload that names its submitter; `--mine` and the page `/mine` compare it with the user name of the viewer. Not a setting of Kueue, which refuses a file with it.
+        user_label: String = String::new(),
     }
 }
 

@@ -31,6 +31,7 @@ pub(super) fn check(
     multi_kueue(configuration, problems);
     external_frameworks(configuration, frameworks, problems);
     label_keys(configuration, problems);
+    user_label(&configuration.visibility.user_label, problems);
     retention(configuration, problems);
     fair_sharing(configuration, problems);
 }
@@ -253,6 +254,12 @@ fn name(path: &str, name: &str, problems: &mut Problems) {
 fn label_keys(configuration: &Configuration, problems: &mut Problems) {
     for (index, key) in configuration.integrations.label_keys_to_copy.iter().enumerate() {
         name(&format!("integrations.labelKeysToCopy[{index}]"), key, problems);
+    }
+}
+
+fn user_label(key: &str, problems: &mut Problems) {
+    if !key.is_empty() {
+        name("visibility.userLabel", key, problems);
     }
 }
 

@@ -7,11 +7,12 @@ use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
     Component, ComposeError, Composed, JobHold, MissingClass, Priority, Role, SliceMarks, Sources,
-    WorkloadRequest,
+    WorkloadRequest, submitter_of,
 };
 use crate::lifecycle::backoff;
 use crate::reconciler::messages::{Effect, Observation, Verb};
 use crate::reconciler::writes::request::WriteRequest;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Why no Workload can be created for a unit.
@@ -165,11 +166,25 @@ impl<'a> UnitStep<'a> {
         let request = WorkloadRequest {
             name: &key.name,
             queue_name: unit.view.queue_name.as_deref(),
-            label_keys_to_copy: &self.units.settings.label_keys_to_copy,
+            label_keys_to_copy: &self.units.settings.copied.labels,
             priority: &priority,
             slice: unit.view.options.slice.as_ref().map(|_| marks),
         };
-        unit.rules.compose(&objects, sources, &request).map_err(NotComposed::Unit)
+        let mut composed = unit.rules.compose(&objects, sources, &request).map_err(NotComposed::Unit)?;
+        self.name_submitter(unit, sources, &mut composed.workload);
+        Ok(composed)
+    }
+
+    /// Adds the submitter to a new Workload: that of the owner of the unit, or of its first member.
+    fn name_submitter(&self, unit: &LoadedUnit<'_>, sources: Sources<'_>, workload: &mut Value) {
+        let Some(key) = self.units.settings.copied.submitter.as_deref() else { return };
+        let first = unit.members().next().map(|member| &*member.pod);
+        let Some(name) = sources.owner.or(first).and_then(|object| submitter_of(object, key)) else { return };
+        let Some(metadata) = workload.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.insert(names::SUBMITTER_ANNOTATION.to_owned(), json!(name));
+        }
     }
 
     pub(super) fn create_workload(&mut self, unit: &LoadedUnit<'_>, key: ObjectKey, composed: Composed) {

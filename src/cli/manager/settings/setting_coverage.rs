@@ -127,6 +127,7 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ),
     ("visibilityServer.bindAddress", "visibilityServer: {bindAddress: '::1'}", "used"),
     ("visibilityServer.bindPort", "visibilityServer: {bindPort: 1}", "used"),
+    ("visibility.userLabel", "visibility: {userLabel: example.com/user}", "used"),
 ];
 
 /// Returns the settings of all parts of the manager as text, and the warnings.

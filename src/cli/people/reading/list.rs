@@ -128,7 +128,11 @@ pub(crate) async fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
         let compared = |list: &Value| list.get("items").cloned().unwrap_or_default();
         return args.watch.run(read, compared, print).await;
     }
-    let session = match args.kind {
+    let session = match &args.kind {
+        ListKind::Workload(filter) if filter.mine => {
+            args.table.check_manager("the submitter of a workload")?;
+            args.connection.connect().await?
+        }
         ListKind::Preemption(_) => args.connection.connect().await?,
         _ => args.table.connect(&args.connection).await?,
     };

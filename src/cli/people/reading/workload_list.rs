@@ -41,6 +41,9 @@ pub(crate) struct WorkloadFilter {
     /// Only those of this job.
     #[arg(long = "for", value_name = "TYPE/NAME", value_parser = job_name)]
     for_job: Option<String>,
+    /// Only those that you submitted, as visibility.userLabel of the manager's configuration, or its flag --record-submitter, says it.
+    #[arg(long)]
+    pub(super) mine: bool,
     /// Further fields: priority=N, metadata.name=NAME.
     #[arg(long, value_name = "SELECTOR")]
     field_selector: Option<String>,
@@ -106,6 +109,7 @@ impl WorkloadFilter {
             let served = served.ok_or_else(|| anyhow::anyhow!("the server has no kind {kind:?}"))?;
             fields.push(format!("job={}/{name}", served.kind));
         }
+        fields.extend(self.mine.then(|| "mine=true".to_owned()));
         fields.extend(self.field_selector.clone());
         Ok(fields.join(","))
     }

@@ -9,7 +9,7 @@ use sluice::api::validation::Gates;
 use sluice::cache::Kind;
 use sluice::frameworks::{JobKind, hold_pod};
 use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::reconciler::{CoreSettings, Delta, Effect, Write, WriteOutcome};
+use sluice::reconciler::{CopiedKeys, CoreSettings, Delta, Effect, Write, WriteOutcome};
 use sluice::simulate::Harness;
 use sluice::simulate::fake_api_server::{FakeApiServer, key_of};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,7 +57,7 @@ pub(super) struct Plane {
 pub(super) fn settings(kind: JobKind) -> CoreSettings {
     let mut settings = CoreSettings {
         added_job_kinds: [kind].into(),
-        label_keys_to_copy: vec!["example.com/team".to_owned()],
+        copied: CopiedKeys { labels: vec!["example.com/team".to_owned()], submitter: None },
         ..CoreSettings::default()
     };
     settings.frameworks.insert(kind.name.to_owned());

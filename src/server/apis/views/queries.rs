@@ -1,0 +1,35 @@
+//! Options of a request for workloads.
+//!
+//! Invariant: what the user submitted is selected by the name with which the API server has authenticated the user, never by a name in
+//! the request.
+
+use super::{Asked, Refused, status};
+use crate::visibility::selector::{NO_SUBMITTERS, WorkloadSelector};
+use crate::visibility::workloads::WorkloadQuery;
+
+impl Asked {
+    pub(super) fn workload_query(&self) -> Result<WorkloadQuery, Refused> {
+        let text = self.request.option("fieldSelector").unwrap_or_default();
+        let labels = self.request.option("labelSelector").unwrap_or_default();
+        let selector = WorkloadSelector::parse(&text).and_then(|selector| selector.with_labels(&labels));
+        let mut selector = selector.map_err(|error| Box::new(status::bad_request(&error)))?;
+        if selector.needs_reader() {
+            if !self.reads_submitters {
+                return Err(Box::new(status::bad_request(NO_SUBMITTERS)));
+            }
+            selector = selector.for_reader(&self.request.user.name);
+        }
+        let namespace = Some(self.request.target.namespace.clone()).filter(|name| !name.is_empty());
+        Ok(WorkloadQuery { namespace, selector, page: self.page()? })
+    }
+
+    /// Returns the priority of the query, which replaces that of the Workload.
+    pub(super) fn priority(&self) -> Result<Option<i64>, Refused> {
+        let Some(text) = self.request.option("priority").filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        let refused =
+            |_| Box::new(status::bad_request(&format!("priority: {text:?} is not a number of 64 bits")));
+        text.parse().map(Some).map_err(refused)
+    }
+}

@@ -1,0 +1,67 @@
+//! The submitter of a job, as its Workload and lists have it.
+
+use crate::core_fixture::{Core, JOB, job, writes};
+use serde_json::{Value, json};
+use sluice::api::names::SUBMITTER_ANNOTATION;
+use sluice::cache::Kind;
+use sluice::reconciler::{CopiedKeys, CoreSettings};
+use sluice::visibility::access::{Access, TenantDetail};
+use sluice::visibility::page::PageQuery;
+use sluice::visibility::selector::WorkloadSelector;
+use sluice::visibility::workloads::{WorkloadQuery, workloads};
+
+const LABEL: &str = "example.com/user";
+
+fn core_with(key: Option<&str>) -> Core {
+    let copied = CopiedKeys { submitter: key.map(str::to_owned), ..CopiedKeys::default() };
+    Core::new(CoreSettings { copied, ..CoreSettings::default() })
+}
+
+/// Returns the Workload that is made for a job with an annotation and a label.
+fn created(core: &mut Core, name: &str, annotation: &str, label: &str) -> Value {
+    let mut owner = job(name);
+    owner["metadata"]["annotations"] = json!({SUBMITTER_ANNOTATION: annotation});
+    owner["metadata"]["labels"][LABEL] = json!(label);
+    let effects = core.put(JOB, owner);
+    let mut made = Value::Null;
+    core.land(&effects, &mut made);
+    assert!(writes(&effects, Kind::Workload).len() == 1 && made["kind"] == "Workload", "{effects:?}");
+    made
+}
+
+/// Without a key nothing is copied, whatever the job says.
+#[test]
+fn workloads_name_the_submitter_of_their_job() {
+    for (key, expected) in [(None, None), (Some(SUBMITTER_ANNOTATION), Some("ann")), (Some(LABEL), Some("bob"))] {
+        let made = created(&mut core_with(key), "a", "ann", "bob");
+        assert_eq!(made["metadata"]["annotations"][SUBMITTER_ANNOTATION].as_str(), expected, "{key:?}");
+    }
+}
+
+/// Two users of two namespaces: a name in an object of another namespace shows nothing of it.
+#[test]
+fn users_list_what_they_submitted_where_they_may_read() {
+    let mut core = core_with(Some(SUBMITTER_ANNOTATION));
+    for (name, user) in [("a", "ann"), ("b", "bob"), ("c", "ann\n<b>/")] {
+        created(&mut core, name, user, "");
+    }
+    core.advance_seconds(1);
+    let snapshot = core.state.snapshot();
+    let listed = |access: &Access, user: &str| -> Vec<String> {
+        let selector = WorkloadSelector::parse("status=all,mine=true").unwrap().for_reader(user);
+        let query = WorkloadQuery { namespace: None, selector, page: PageQuery::default() };
+        let (rows, _) = workloads(&snapshot, access, &query).unwrap();
+        rows.into_iter().filter_map(|row| Some(row.job?.name)).collect()
+    };
+    let (all, own) = (Access::everything(), Access::to_namespace("ns", TenantDetail::Sums));
+    for access in [&all, &own] {
+        assert_eq!(listed(access, "ann"), ["a"]);
+        assert_eq!(listed(access, "bob"), ["b"]);
+        assert_eq!(listed(access, "ann\n<b>/"), ["c"]);
+        assert!(listed(access, "").is_empty() && listed(access, "eve").is_empty());
+    }
+    assert!(listed(&Access::to_namespace("other", TenantDetail::Sums), "ann").is_empty());
+    let unknown = WorkloadSelector::parse("mine=true").unwrap();
+    let query = WorkloadQuery { namespace: None, selector: unknown, page: PageQuery::default() };
+    assert!(workloads(&snapshot, &all, &query).unwrap().0.is_empty(), "the reader is not known");
+}
