@@ -4,7 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sluice::dashboard::{
-    AuditPage, ClusterQueuePage, FlavorPage, NamespacePage, Overview, Page, PageQuestion, PendingPage,
+    AuditPage, ClusterQueuePage, FlavorPage, MinePage, NamespacePage, Overview, Page, PageQuestion, PendingPage,
     PreemptionPage, UsagePage, WhatIfPage, WorkloadListPage, WorkloadPage,
 };
 
@@ -41,6 +41,7 @@ pub(crate) static PAGES: [RecordedPage; 16] = [
     row!("admitted", "/admitted", page::<WorkloadListPage>),
     row!("finished", "/finished?ns=nlp-train", page::<WorkloadListPage>),
     row!("namespace", "/namespaces/nlp-train", page::<NamespacePage>),
+    row!("mine", "/mine", page::<MinePage>),
     row!("flavors", "/flavors", page::<FlavorPage>),
     row!("flavor", "/flavors/h100-80g", page::<FlavorPage>),
     row!("preemptions", "/preemptions", page::<PreemptionPage>),

@@ -32,6 +32,8 @@ struct Recorded {
     version: AtomicU64,
     asked: Mutex<Vec<(PageQuestion, Access)>>,
     pending: Mutex<Option<u64>>,
+    /// Namespaces in which each user has submitted something; submitters are not known if there are none.
+    own: Mutex<Vec<String>>,
 }
 
 /// What an address asks for.
@@ -57,6 +59,14 @@ impl Models for Recorded {
 
     fn freshness(&self) -> Freshness {
         Freshness::Live
+    }
+
+    fn reads_submitters(&self) -> bool {
+        !self.own.lock().unwrap().is_empty()
+    }
+
+    fn own_namespaces(&self, _: &str) -> Vec<String> {
+        self.own.lock().unwrap().clone()
     }
 
     fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_> {
@@ -241,6 +251,40 @@ async fn access_is_that_of_the_user_and_few_reviews_are_made() {
     fixture.get("/workloads/rank/w", "admin", &[]).await;
     let (_, access) = fixture.recorded.asked.lock().unwrap().last().cloned().unwrap();
     assert!(access.cluster && access.sees("rank"));
+}
+
+/// A viewer without the view of the cluster starts at what it submitted, and sees of it what it may read: no name of another namespace.
+#[tokio::test]
+async fn a_tenant_starts_at_what_it_submitted() {
+    let fixture = Fixture::new("/");
+    let own = |names: &[&str]| *fixture.recorded.own.lock().unwrap() = names.iter().map(ToString::to_string).collect();
+    own(&["secret-team", "nlp-train"]);
+    let start = fixture.get("/", "tenant", &[]).await;
+    assert_eq!((start.status, &start.headers["location"]), (StatusCode::SEE_OTHER, &"/mine".parse().unwrap()));
+    assert_eq!(fixture.get("/?o=json", "tenant", &[]).await.status, StatusCode::FORBIDDEN);
+    let page = fixture.get("/mine", "tenant", &[]).await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.body);
+    assert!(!page.body.contains("secret-team"));
+    let (status, _) = stream(&fixture, "/events?page=%2Fmine", "tenant").await;
+    assert_eq!(status, StatusCode::OK);
+    let user = "system:serviceaccount:nlp-train:nlp-user";
+    let access = Access::to_namespace("nlp-train", TenantDetail::None);
+    let questions = fixture.recorded.asked.lock().unwrap().clone();
+    assert!(!questions.is_empty() && questions.iter().all(|asked| *asked == (PageQuestion::mine().for_viewer(user), access.clone())));
+    // The admin has another page, although the address is the same.
+    assert_eq!(fixture.get("/", "admin", &[]).await.status, StatusCode::OK);
+    assert_eq!(fixture.get("/mine", "admin", &[]).await.status, StatusCode::OK);
+    let (last, access) = fixture.recorded.asked.lock().unwrap().last().cloned().unwrap();
+    assert_eq!((last.viewer(), access.cluster), ("ml-admin", true));
+    assert_eq!(fixture.get("/mine?ns=secret-team", "tenant", &[]).await.status, StatusCode::FORBIDDEN);
+    own(&["secret-team"]);
+    for (path, status) in [("/", 403), ("/mine", 403), ("/mine?ns=nlp-train", 200), ("/events?page=%2Fmine", 403)] {
+        let answer = fixture.get(path, "tenant", &[]).await;
+        assert_eq!(answer.status.as_u16(), status, "{path}");
+        assert!(!answer.body.contains("secret-team"), "{path}");
+    }
+    own(&[]);
+    assert_eq!(fixture.get("/", "tenant", &[]).await.status, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]

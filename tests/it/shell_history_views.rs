@@ -40,7 +40,7 @@ pub(crate) fn history(question: &HistoryQuestion) -> LeaderAnswer {
             let view = UsageReport { by, items: vec![row], recorded, ..UsageReport::default() };
             HistoryAnswer::Usage(Answered { view, source, partial: false })
         }
-        HistoryTopic::Lines(_) => panic!("no page asks for lines here"),
+        HistoryTopic::Lines(_) | HistoryTopic::Own(_) => panic!("no list asks for the topic of a page"),
         HistoryTopic::Export(topic) if topic.page.continue_token == "old" => {
             return LeaderAnswer::Refused(ModelError::Expired("continue: the token has expired".to_owned()));
         }

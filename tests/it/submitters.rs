@@ -4,10 +4,13 @@ use crate::core_fixture::{Core, JOB, job, writes};
 use serde_json::{Value, json};
 use sluice::api::names::SUBMITTER_ANNOTATION;
 use sluice::cache::Kind;
+use sluice::dashboard::{MineQuery, build};
 use sluice::reconciler::{CopiedKeys, CoreSettings};
 use sluice::visibility::access::{Access, TenantDetail};
+use sluice::visibility::own_workloads::{OwnWorkloads, own_namespaces};
 use sluice::visibility::page::PageQuery;
 use sluice::visibility::selector::WorkloadSelector;
+use sluice::visibility::views::Source;
 use sluice::visibility::workloads::{WorkloadQuery, workloads};
 
 const LABEL: &str = "example.com/user";
@@ -64,4 +67,32 @@ fn users_list_what_they_submitted_where_they_may_read() {
     let unknown = WorkloadSelector::parse("mine=true").unwrap();
     let query = WorkloadQuery { namespace: None, selector: unknown, page: PageQuery::default() };
     assert!(workloads(&snapshot, &all, &query).unwrap().0.is_empty(), "the reader is not known");
+}
+
+/// The page of two users, and of one that may not read the namespace.
+#[test]
+fn pages_show_what_their_viewer_submitted() {
+    let mut core = core_with(Some(SUBMITTER_ANNOTATION));
+    for (name, user) in [("a", "ann"), ("b", "bob"), ("c", "ann"), ("d", "ann")] {
+        created(&mut core, name, user, "");
+    }
+    core.advance_seconds(1);
+    let snapshot = core.state.snapshot();
+    let page = |access: &Access, user: &str, namespace: &str| {
+        let query = MineQuery { namespace: namespace.to_owned(), user: user.to_owned() };
+        build::mine_page(&snapshot, access, (&query, Source::default())).unwrap()
+    };
+    let own = Access::to_namespace("ns", TenantDetail::Sums);
+    for (user, total) in [("ann", 3), ("bob", 1), ("eve", 0), ("", 0)] {
+        let found = page(&own, user, "");
+        let of_all = [&found.workloads.pending, &found.workloads.running, &found.workloads.finished];
+        assert_eq!(of_all.map(|list| list.total).iter().sum::<u64>(), total, "{user}");
+        assert_eq!(of_all.map(|list| list.items.len()).iter().sum::<usize>(), usize::try_from(total).unwrap(), "{user}");
+        assert_eq!(found.local_queues.len(), 1, "what is free in the namespace of {user}");
+        assert_eq!(page(&own, user, "ns").workloads, found.workloads, "{user}");
+    }
+    let other = page(&Access::to_namespace("other", TenantDetail::Sums), "ann", "");
+    assert_eq!((other.workloads, other.local_queues), (OwnWorkloads::default(), Vec::new()));
+    assert_eq!(own_namespaces(&snapshot, "ann", 8), ["ns"]);
+    assert!(own_namespaces(&snapshot, "eve", 8).is_empty() && own_namespaces(&snapshot, "ann", 0).is_empty());
 }

@@ -21,6 +21,7 @@ mod ring;
 mod seen;
 mod series;
 mod series_set;
+mod submitter_usage;
 mod tracked;
 mod usage;
 mod view;

@@ -31,6 +31,8 @@ pub struct PreemptionQuery<'a> {
     pub preemptor_queue: Option<&'a str>,
     /// ClusterQueue of the victim.
     pub victim_queue: Option<&'a str>,
+    /// Submitter of the victim. Records of a durable record have none.
+    pub submitter: Option<&'a str>,
 }
 
 /// A preemption.
@@ -91,6 +93,7 @@ impl PreemptionRecord<'_> {
             && query.cluster_queue.is_none_or(of_queue)
             && query.preemptor_queue.is_none_or(|queue| *self.preemptor_queue() == *queue)
             && query.victim_queue.is_none_or(|queue| *victim.cluster_queue == *queue)
+            && query.submitter.is_none_or(|name| victim.submitter.as_deref() == Some(name))
     }
 }
 

@@ -139,11 +139,11 @@ impl Span {
 }
 
 /// A run in the period.
-struct CountedRun<'a> {
-    workload: &'a Subject,
-    start: Millis,
-    end: Millis,
-    amounts: &'a Amounts,
+pub(super) struct CountedRun<'a> {
+    pub(super) workload: &'a Subject,
+    pub(super) start: Millis,
+    pub(super) end: Millis,
+    pub(super) amounts: &'a Amounts,
     lost: bool,
 }
 
@@ -191,7 +191,7 @@ impl HistoryView {
         Usage { from: Some(from), rows, sums: sum.rows("sum") }
     }
 
-    fn named(&self, fr: u32) -> Option<&FlavorResource> {
+    pub(super) fn named(&self, fr: u32) -> Option<&FlavorResource> {
         self.flavor_resources.get(usize::try_from(fr).ok()?)
     }
 
@@ -218,7 +218,7 @@ impl HistoryView {
         }
     }
 
-    fn counted_runs(&self, until: Millis) -> impl Iterator<Item = CountedRun<'_>> {
+    pub(super) fn counted_runs(&self, until: Millis) -> impl Iterator<Item = CountedRun<'_>> {
         let ended = self.records.iter().filter_map(|record| {
             let (run, end, lost) = match &record.event {
                 RecordEvent::Eviction(e) => (e.run.as_ref()?, e.released?, e.preemption.is_some()),

@@ -36,8 +36,10 @@ use crate::snapshot::{JobName, Snapshot};
 use crate::visibility::access::Access;
 use crate::visibility::findings::Form;
 use crate::visibility::flavors;
+use crate::visibility::own_workloads::own_namespaces;
 use crate::visibility::page::ModelError;
 use crate::visibility::questions::{self, LeaderAnswer, VerdictQuestion, WorkloadName};
+use crate::visibility::selector::NO_SUBMITTERS;
 use crate::visibility::verdict::verdict;
 use crate::visibility::views::{Answer, Role, Source, SourceKind};
 use crate::visibility::workloads::workload;
@@ -46,6 +48,9 @@ use crate::visibility::workloads::workload;
 const ANSWER_TTL: Duration = Duration::from_secs(2);
 /// Silence of a watch after which a page shows its data as old.
 const MAX_SILENCE: Duration = Duration::from_mins(2);
+
+/// Most namespaces in which a right is reviewed for the page of what a viewer submitted.
+const MAX_OWN_NAMESPACES: usize = 8;
 
 /// Flags of the dashboard.
 #[derive(Clone, Debug, clap::Args)]
@@ -89,6 +94,7 @@ pub(super) fn router(
         simulations: Simulations::new(settings, shared),
         replica: settings.replica(),
         lease,
+        reads_submitters: settings.reads_submitters(),
     };
     dashboard::router(Settings {
         links: args.dashboard_path_prefix.clone(),
@@ -115,6 +121,8 @@ struct PublishedState {
     simulations: Simulations,
     replica: String,
     lease: Arc<LeaseFollower>,
+    /// Whether the state has the submitters of workloads.
+    reads_submitters: bool,
 }
 
 impl PublishedState {
@@ -215,6 +223,14 @@ impl PublishedState {
             }
             PageQuestion::WhatIf(query) => {
                 Value::page(self.what_if(query, (access, user), (snapshot, source)).await?)
+            }
+            PageQuestion::Mine(_) if !self.reads_submitters => {
+                return Err(ModelError::Invalid(NO_SUBMITTERS.to_owned()));
+            }
+            PageQuestion::Mine(query) => {
+                let mut page = build::mine_page(snapshot, access, (query, source))?;
+                page.history = self.history.own(&query.user, access).await;
+                Value::page(page)
             }
         })
     }
@@ -336,6 +352,14 @@ impl Models for PublishedState {
         }
         let silence = jiff::SignedDuration::try_from(silence).unwrap_or_default();
         Freshness::SilentSince(Timestamp::now().checked_sub(silence).unwrap_or(Timestamp::UNIX_EPOCH))
+    }
+
+    fn reads_submitters(&self) -> bool {
+        self.reads_submitters
+    }
+
+    fn own_namespaces(&self, user: &str) -> Vec<String> {
+        own_namespaces(&self.published.load(), user, MAX_OWN_NAMESPACES)
     }
 
     fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_> {

@@ -12,11 +12,12 @@ use crate::dashboard::{PreemptionFilter, PreemptionPage, UsageFilter, UsagePage}
 use crate::server::apis::questions::AnswerQuestions;
 use crate::visibility::access::Access;
 use crate::visibility::history::{
-    HistoryAnswer, HistoryQuestion, HistoryTopic, LineTopic, PERIOD, PreemptionTopic, UsageTopic, since,
+    HistoryAnswer, HistoryQuestion, HistoryTopic, LineTopic, OwnTopic, PERIOD, PreemptionTopic, UsageTopic,
+    since,
 };
 use crate::visibility::page::{ModelError, PageQuery};
 use crate::visibility::questions::{LeaderAnswer, Question};
-use crate::visibility::views::LineReport;
+use crate::visibility::views::{LineReport, OwnReport};
 
 /// Points of a line: one for half an hour.
 const POINTS: u16 = 48;
@@ -90,6 +91,15 @@ impl PageHistory {
                 Ok(PreemptionPage { query: query.clone(), now: BTreeMap::new(), answer: answer.clone() })
             }
             _ => Err(ModelError::Unavailable),
+        }
+    }
+
+    /// Returns usage and preemptions of the workloads of a user; none if the history does not answer.
+    pub(super) async fn own(&self, user: &str, access: &Access) -> Option<OwnReport> {
+        let topic = OwnTopic { submitter: user.to_owned(), since: day_ago() };
+        match &*self.ask(access, HistoryTopic::Own(topic), PREEMPTIONS_TTL).await.ok()? {
+            HistoryAnswer::Own(answer) => Some(answer.view.clone()),
+            _ => None,
         }
     }
 

@@ -113,7 +113,7 @@ pub(super) async fn stream(State(dashboard): State<Arc<Dashboard>>, request: Req
     };
     let now = Instant::now();
     let mut updates = Updates {
-        question,
+        question: question.for_viewer(&viewer.user.name),
         viewer,
         known: Fragments::default(),
         rows: None,
@@ -137,7 +137,7 @@ pub(super) async fn stream(State(dashboard): State<Arc<Dashboard>>, request: Req
 
 impl Updates {
     /// Returns the page, and the least version of the state that it shows. No replaced part names the viewer, so that all
-    /// viewers with the same access share it.
+    /// viewers with the same access share it, but for the page of what a viewer submitted, which is the viewer's own.
     async fn render(&self) -> Option<(u64, Arc<str>)> {
         let dashboard = &self.dashboard;
         let access = &self.viewer.access;

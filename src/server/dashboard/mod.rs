@@ -87,11 +87,14 @@ impl Dashboard {
     }
 }
 
-/// Returns the key of a page for an access, different for every page and access.
+/// Returns the key of a page for an access, different for every page and access, and for every viewer of a page that belongs to
+/// one viewer.
 fn page_key(question: &PageQuestion, access: &Access) -> String {
     // Serializing an access does not fail; if it did, its debug form would be as distinct.
     let access = serde_json::to_string(access).unwrap_or_else(|_| format!("{access:?}"));
-    format!("{access} {}", question.address())
+    // A name has any characters: its length says where the address begins.
+    let viewer = question.viewer();
+    format!("{access} {} {viewer} {}", viewer.len(), question.address())
 }
 
 /// Returns the routes.

@@ -53,6 +53,16 @@ pub trait Models: Send + Sync + 'static {
     /// Returns how fresh that state is.
     fn freshness(&self) -> Freshness;
 
+    /// Returns whether the submitters of workloads are known, so that there is a page of what a viewer submitted.
+    fn reads_submitters(&self) -> bool {
+        false
+    }
+
+    /// Returns a few namespaces with workloads that a user submitted. A right of the user is reviewed in each before it shows anything.
+    fn own_namespaces(&self, _user: &str) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Answers a question, limited to what the viewer may see.
     fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_>;
 

@@ -45,7 +45,26 @@ impl Dashboard {
             now: Timestamp::now(),
             namespaces: self.cookies.visited(headers),
             reads_objects: self.objects.is_some(),
+            has_mine: self.models.reads_submitters(),
         }
+    }
+}
+
+impl Dashboard {
+    /// Returns the way to the page of what the viewer submitted, for a viewer that asks for the start page and may not see the cluster.
+    async fn own_start_page(
+        &self,
+        headers: &HeaderMap,
+        (question, form): (&PageQuestion, Form),
+        refused: &Refused,
+    ) -> Option<Response> {
+        let is_forbidden = matches!(refused, Refused::Forbidden { .. });
+        if !question.is_start() || !is_forbidden || form != Form::Html || !self.models.reads_submitters() {
+            return None;
+        }
+        let mine = PageQuestion::mine();
+        self.viewer(headers, &mine).await.ok()?;
+        Some(answer::see_other(&self.links.to(&mine.address())))
     }
 }
 
@@ -59,8 +78,12 @@ pub(super) async fn page(State(dashboard): State<Arc<Dashboard>>, request: Reque
     };
     let viewer = match dashboard.viewer(headers, &question).await {
         Ok(viewer) => viewer,
-        Err(refused) => return refuse(&dashboard, headers, &address, form, refused),
+        Err(refused) => {
+            let elsewhere = dashboard.own_start_page(headers, (&question, form), &refused).await;
+            return elsewhere.unwrap_or_else(|| refuse(&dashboard, headers, &address, form, refused));
+        }
     };
+    let question = question.for_viewer(&viewer.user.name);
     let shown = dashboard.page_request(&question.address(), Some(&viewer), headers);
     if question.page().asks_core() && !dashboard.rate.admits(&viewer.user.name) {
         return without_value(&dashboard, headers, (&shown, form), NoValue::TooMany);

@@ -1,7 +1,7 @@
 //! The viewer of a page: the user, and what that user may see of the page.
 //!
 //! Invariants: the access follows from reviews for this user alone; at most two permissions are reviewed for a page, however
-//! many namespaces there are; without a permission that the page needs there is no access.
+//! many namespaces there are, and for the page of what the user submitted one for each of a few namespaces; without a permission that the page needs there is no access.
 
 use std::sync::Arc;
 
@@ -67,6 +67,9 @@ impl Dashboard {
         };
         let right = ListRight { group: GROUP, resource: "clusterqueueviews", namespace: "" };
         let cluster = reviews.may_list(token, &user, right).await?;
+        if !cluster && question.page().is_of_own_namespaces() {
+            return self.viewer_of_own(token, user).await;
+        }
         let namespace = question.page().namespace().unwrap_or_default();
         let in_namespace = !cluster && !namespace.is_empty() && {
             let right = ListRight { group: GROUP, resource: "workloadviews", namespace };
@@ -86,6 +89,33 @@ impl Dashboard {
                     page: question.page().subject(),
                     right: format!("list {resource}"),
                     namespace: namespace.to_owned(),
+                };
+                return Err(Refused::Forbidden { user, missing });
+            }
+        };
+        Ok(Viewer { token: token.to_owned(), user, access, scope })
+    }
+
+    /// Returns the viewer of what it submitted without the view of the cluster: it sees the namespaces that it may read among the few in
+    /// which it has submitted something.
+    async fn viewer_of_own(&self, token: &str, user: Arc<User>) -> Result<Viewer, Refused> {
+        let mut access = Access { tenant_detail: self.tenant_detail, ..Access::default() };
+        for namespace in self.models.own_namespaces(&user.name) {
+            let right = ListRight { group: GROUP, resource: "workloadviews", namespace: &namespace };
+            if self.authorizer.may_list(token, &user, right).await? {
+                access.namespaces.insert(namespace);
+            }
+        }
+        let mut names = access.namespaces.iter();
+        let scope = match (names.next(), names.next()) {
+            (Some(only), None) => Scope::Namespace(only.clone()),
+            (Some(_), Some(_)) => Scope::Nothing,
+            // No name of a namespace is in the answer: the viewer may read none of them.
+            (None, _) => {
+                let missing = MissingRight {
+                    page: PageQuestion::mine().page().subject(),
+                    right: "list clusterqueueviews".to_owned(),
+                    namespace: String::new(),
                 };
                 return Err(Refused::Forbidden { user, missing });
             }

@@ -5,6 +5,7 @@
 
 mod flavors;
 mod overview;
+mod mine;
 mod pending;
 mod search;
 mod similar;
@@ -12,6 +13,7 @@ mod workload_list;
 
 pub use flavors::flavor_page;
 pub use overview::overview;
+pub use mine::mine_page;
 pub use pending::pending_page;
 pub use similar::similar;
 pub use workload_list::workload_list_page;

@@ -49,6 +49,8 @@ pub struct Request {
     pub namespaces: Vec<String>,
     /// Whether the API server takes the user's token, so that a page can be read with it.
     pub reads_objects: bool,
+    /// Whether the submitters of workloads are known, so that there is a page of what the user submitted.
+    pub has_mine: bool,
 }
 
 /// A part of the navigation.
@@ -61,6 +63,7 @@ pub(super) enum Section {
     Usage,
     Audit,
     Namespace,
+    Mine,
     None,
 }
 
@@ -191,7 +194,7 @@ fn navigation(request: &Request, section: Section) -> Vec<NavigationLink> {
         href,
         current: of == section,
     };
-    match &request.scope {
+    let mut links = match &request.scope {
         Scope::Nothing => Vec::new(),
         Scope::Cluster => vec![
             link("Overview", request.links.to("/"), Section::Overview),
@@ -213,7 +216,11 @@ fn navigation(request: &Request, section: Section) -> Vec<NavigationLink> {
             link("Usage", request.links.with_query("/usage", &[("ns", name)]), Section::Usage),
             link("Audit", request.links.with_query("/audit", &[("ns", name)]), Section::Audit),
         ],
+    };
+    if request.has_mine && !links.is_empty() {
+        links.push(link("Mine", request.links.to("/mine"), Section::Mine));
     }
+    links
 }
 
 fn staleness(request: &Request) -> Option<Staleness> {

@@ -18,6 +18,12 @@ pub trait AddressedPage: Sync {
         None
     }
 
+    /// Whether, for a viewer without the view of the cluster, the page shows what the viewer submitted in the namespaces that the viewer
+    /// may read.
+    fn is_of_own_namespaces(&self) -> bool {
+        false
+    }
+
     /// Returns the name of the page's contents, as in `You may not see …`.
     fn subject(&self) -> String;
 

@@ -8,6 +8,7 @@ use super::cluster_queue::ClusterQueueQuery;
 use super::data::{OverviewQuery, PendingQuery};
 use super::flavors::FlavorQuery;
 use super::links::Links;
+use super::mine::MineQuery;
 use super::namespace::NamespaceQuery;
 use super::page::AddressedPage;
 use super::preemptions::PreemptionFilter;
@@ -48,6 +49,8 @@ pub enum PageQuestion {
     Namespace(NamespaceQuery),
     /// What a change would do.
     WhatIf(WhatIfQuery),
+    /// What the viewer submitted.
+    Mine(MineQuery),
 }
 
 /// Form of an answer.
@@ -178,6 +181,7 @@ impl PageQuestion {
             }),
             ["usage"] => Self::Usage(usage(&value)?),
             ["what-if"] => Self::WhatIf(WhatIfQuery::read(&value).map_err(BadAddress::Parameter)?),
+            ["mine"] => Self::Mine(MineQuery { namespace: value("ns"), user: String::new() }),
             _ => return Err(BadAddress::NoPage),
         };
         Ok((question, form))
@@ -213,7 +217,32 @@ impl PageQuestion {
             Self::Usage(page) => page,
             Self::Namespace(page) => page,
             Self::WhatIf(page) => page,
+            Self::Mine(page) => page,
         }
+    }
+
+    /// Returns the page of what the viewer submitted.
+    pub fn mine() -> Self {
+        Self::Mine(MineQuery::default())
+    }
+
+    /// Returns whether this is the start page.
+    pub fn is_start(&self) -> bool {
+        matches!(self, Self::Overview(query) if query.cohort.is_empty())
+    }
+
+    /// Returns the question as a viewer asks it: the page of what the viewer submitted is another one for each.
+    #[must_use]
+    pub fn for_viewer(self, user: &str) -> Self {
+        match self {
+            Self::Mine(query) => Self::Mine(MineQuery { user: user.to_owned(), ..query }),
+            other => other,
+        }
+    }
+
+    /// Returns the name of the viewer, if the answer is for this viewer alone; empty if all viewers with the same access get the same one.
+    pub fn viewer(&self) -> &str {
+        if let Self::Mine(query) = self { &query.user } else { "" }
     }
 }
 
@@ -309,6 +338,8 @@ mod tests {
             ("/workloads/ns/a%2Fb?when=1", Some("ns")),
             ("/jobs/ns/job.batch/x%2Fy", Some("ns")),
             ("/namespaces/ns", Some("ns")),
+            ("/mine", None),
+            ("/mine?ns=a", Some("a")),
             ("/pending", None),
             ("/admitted", None),
             ("/finished?cq=a&ns=b&lq=c&q=x&limit=20&after=k", Some("b")),
@@ -337,6 +368,9 @@ mod tests {
         }
         assert_eq!(asked("/workloads/ns/w?when=1").updated(), asked("/workloads/ns/w"));
         assert_eq!(asked("/pending?cq=all&ns=all"), asked("/pending"));
+        let mine = asked("/mine?user=eve").for_viewer("ann/\n<b>");
+        assert_eq!((mine.viewer(), mine.address().as_str()), ("ann/\n<b>", "/mine"));
+        assert_eq!((asked("/mine?user=eve").viewer(), asked("/pending").for_viewer("ann").viewer()), ("", ""));
         assert_eq!(asked("/pending?limit=5000").address(), "/pending?limit=200");
         assert_eq!(PageQuestion::parse("/pending?o=csv").unwrap().1, Form::Csv);
         assert_eq!(decode("a+b%20c", true).unwrap(), "a b c");

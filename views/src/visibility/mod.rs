@@ -19,6 +19,7 @@ mod next_limits;
 pub mod node_workloads;
 mod occupants;
 pub mod offline;
+pub mod own_workloads;
 pub mod page;
 pub mod pending;
 pub mod pending_list;

@@ -240,7 +240,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns since when a Workload is in its state.
-    fn since(record: &WorkloadRecord, state: WorkloadState) -> Timestamp {
+    pub(super) fn since(record: &WorkloadRecord, state: WorkloadState) -> Timestamp {
         let at = |kind| conditions::true_since(&record.status, kind);
         match state {
             WorkloadState::Pending => pending_since(record),

@@ -6,6 +6,7 @@
 pub mod csv;
 pub mod export;
 mod lines;
+mod own;
 mod period;
 mod question;
 mod replicas;
@@ -15,6 +16,7 @@ mod timeline;
 
 pub use export::{ExportTopic, Rollup};
 pub use lines::lines;
+pub use own::OwnTopic;
 pub use period::since;
 pub use question::{
     HistoryAnswer, HistoryQuestion, HistoryState, HistoryTopic, LineTopic, PERIOD, PreemptionTopic,

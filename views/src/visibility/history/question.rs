@@ -6,13 +6,14 @@
 use super::export::{ExportPage, ExportQuery, ExportTopic};
 use super::lines::day;
 use super::steps::steps;
+use super::own::OwnTopic;
 use super::{HistorySource, lines};
 use crate::history::{Gap, HistoryView, PreemptionQuery, RecordedUsage, UsageGroup, UsageQuery};
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
 use crate::visibility::page::{ModelError, PageQuery};
 use crate::visibility::views::{
-    Answer, LineReport, PreemptionReport, Recorded, Source, UsageRecordReport, UsageReport,
+    Answer, LineReport, OwnReport, PreemptionReport, Recorded, Source, UsageRecordReport, UsageReport,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,8 @@ pub enum HistoryTopic {
     Lines(LineTopic),
     /// Rows of the durable record.
     Export(ExportTopic),
+    /// Usage and preemptions of the workloads of one user.
+    Own(OwnTopic),
 }
 
 /// Filter for preemptions.
@@ -118,6 +121,8 @@ pub enum HistoryAnswer {
     Lines(Answer<LineReport>),
     /// Rows of the durable record.
     Export(Answer<UsageRecordReport>),
+    /// Usage and preemptions of the workloads of one user.
+    Own(Answer<OwnReport>),
 }
 
 impl HistoryAnswer {
@@ -129,6 +134,7 @@ impl HistoryAnswer {
             Self::Usage(answer) => answer.partial = true,
             Self::Lines(answer) => answer.partial = true,
             Self::Export(answer) => answer.partial = true,
+            Self::Own(answer) => answer.partial = true,
         }
         self
     }
@@ -140,6 +146,7 @@ impl HistoryAnswer {
             Self::Usage(answer) => answer.partial,
             Self::Lines(answer) => answer.partial,
             Self::Export(answer) => answer.partial,
+            Self::Own(answer) => answer.partial,
         }
     }
 
@@ -150,6 +157,7 @@ impl HistoryAnswer {
             Self::Usage(answer) => &answer.view.recorded,
             Self::Lines(answer) => &answer.view.recorded,
             Self::Export(answer) => &answer.view.recorded,
+            Self::Own(answer) => &answer.view.recorded,
         }
     }
 }
@@ -192,6 +200,7 @@ impl HistoryQuestion {
             HistoryTopic::Usage(topic) => topic.since.max(day_ago),
             HistoryTopic::Lines(_) => day_ago,
             HistoryTopic::Export(_) => Timestamp::MIN,
+            HistoryTopic::Own(topic) => topic.since.max(day_ago),
         }
     }
 
@@ -203,8 +212,9 @@ impl HistoryQuestion {
     /// Returns whether the durable record, if there is one, must answer: the question reaches back beyond a day, or beyond a
     /// history that began at `from`.
     pub fn needs_record(&self, from: Option<Timestamp>, now: Timestamp) -> bool {
-        let has_lines = matches!(self.topic, HistoryTopic::Lines(_));
-        !has_lines && (self.is_beyond_a_day(now) || !self.is_covered(from, now))
+        // A record has neither lines nor submitters.
+        let is_of_ring = matches!(self.topic, HistoryTopic::Lines(_) | HistoryTopic::Own(_));
+        !is_of_ring && (self.is_beyond_a_day(now) || !self.is_covered(from, now))
     }
 
     /// Returns whether only a durable record can answer.
@@ -217,7 +227,7 @@ impl HistoryQuestion {
         let since = match &self.topic {
             HistoryTopic::Preemptions(topic) => topic.since,
             HistoryTopic::Usage(topic) => Some(topic.since),
-            HistoryTopic::Lines(_) => return false,
+            HistoryTopic::Lines(_) | HistoryTopic::Own(_) => return false,
             HistoryTopic::Export(_) => return true,
         };
         // The question may have been asked a moment ago.
@@ -277,6 +287,7 @@ impl HistoryQuestion {
             HistoryTopic::Export(topic) => {
                 HistoryAnswer::Export(answered(source.export(topic, &self.access, state.record)?, origin))
             }
+            HistoryTopic::Own(topic) => HistoryAnswer::Own(answered(source.own(topic, &self.access), origin)),
         })
     }
 }
@@ -291,6 +302,7 @@ impl PreemptionTopic {
             cluster_queue: self.cluster_queue.as_deref(),
             preemptor_queue: self.preemptor_queue.as_deref(),
             victim_queue: self.victim_queue.as_deref(),
+            submitter: None,
         }
     }
 }

@@ -31,7 +31,9 @@ fn record(key: &ObjectKey, evictions: u32, conditions: &[Value]) -> WorkloadReco
             "schedulingStats": {"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": evictions}]}},
     });
     let object = WorkloadObject::from_value(object).unwrap();
-    WorkloadRecord::decode(&object, &mut InternedTemplates::default()).unwrap()
+    let mut record = WorkloadRecord::decode(&object, &mut InternedTemplates::default()).unwrap();
+    record.annotations.submitter = Some(Arc::from(if &*key.name == "victim" { "ann" } else { "bob" }));
+    record
 }
 
 /// `a/victim` has 6 GPUs of the queue `nlp` (nominal 4) for an hour; then `b/big` of the queue `rank` preempts it, and it is released a
@@ -279,6 +281,29 @@ fn pages_continue_after_a_row_that_every_replica_has() {
     let wrong = PageQuery { limit: 2, continue_token: "x".to_owned() };
     let refused = source(&history).preemptions(&PreemptionQuery::default(), &wrong, &Access::everything());
     assert!(matches!(refused, Err(ModelError::Invalid(_))), "{refused:?}");
+}
+
+#[test]
+fn users_get_the_history_of_what_they_submitted() {
+    let history = history();
+    let own = |user: &str, access: &Access| {
+        let topic = OwnTopic { submitter: user.to_owned(), since: time(-3_600) };
+        source(&history).own(&topic, access)
+    };
+    let found = own("ann", &Access::everything());
+    let used: Vec<(&str, &str)> =
+        found.used.iter().map(|used| (used.resource.as_str(), used.hours.unit_milliseconds.as_str())).collect();
+    // Six GPUs from 100 s to 3,760 s.
+    assert_eq!((found.jobs, used, found.preemption_count), (1, vec![("nvidia.com/gpu", "21960000")], 1));
+    assert_eq!(found.preemptions[0].preemptor.as_ref().unwrap().name, "big");
+    let tenant = |namespace| Access::to_namespace(namespace, TenantDetail::Sums);
+    let found = own("ann", &tenant("a"));
+    let preemptor = found.preemptions[0].preemptor.as_ref().unwrap();
+    assert_eq!((found.jobs, preemptor.name.as_str(), preemptor.cluster_queue.as_str()), (1, "", "rank"));
+    for (user, access) in [("ann", tenant("b")), ("bob", Access::everything()), ("eve", Access::everything())] {
+        let found = own(user, &access);
+        assert_eq!((found.jobs, found.used.len(), found.preemption_count), (0, 0, 0), "{user}");
+    }
 }
 
 #[test]

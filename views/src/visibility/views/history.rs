@@ -230,6 +230,22 @@ pub struct UsageView {
     pub wait_p99_seconds: Option<i64>,
 }
 
+/// What the workloads of one user used in a period, and which of them were preempted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnReport {
+    /// Number of workloads that had quota.
+    pub jobs: u64,
+    /// Used, by resource.
+    pub used: Vec<HoursOf>,
+    /// The newest preemptions of these workloads.
+    pub preemptions: Vec<PreemptionView>,
+    /// Number of preemptions of these workloads.
+    pub preemption_count: u64,
+    /// For which time that is complete.
+    pub recorded: Recorded,
+}
+
 /// Lines of charts over the last 24 hours.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]

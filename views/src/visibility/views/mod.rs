@@ -27,8 +27,8 @@ pub use flavor::{
     QueueCapacityView, QueueFlavorView, QueueLevelView,
 };
 pub use history::{
-    DayReport, HistoryAmount, HistoryWorkload, HoursOf, HoursView, LineReport, LineView, PreemptionReport,
-    PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageStep, UsageView,
+    DayReport, HistoryAmount, HistoryWorkload, HoursOf, HoursView, LineReport, LineView, OwnReport,
+    PreemptionReport, PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageStep, UsageView,
 };
 pub use manager::{DecisionView, HistoryView, LeaderView, ManagerView, WatchView, WriteView};
 pub use past_usage::PastUsage;
