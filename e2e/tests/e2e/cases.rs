@@ -215,6 +215,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Kubelet, 58, image::manager_runs_in_image;
     Full + Versions, Machine, 141, shipped_manifests::deployment_runs_as_rendered;
     Full, Kubelet, 177, recorded_history::replicas_tell_what_happened;
+    Full, Kubelet, 60, submitters::users_list_what_they_submitted;
     Full, Plane, 69, recorder::record_survives_its_process;
     Soak, Machine, 111, shipped_manifests::split_deployments_run_as_rendered;
     Core, Plane, 76, dashboard::is_a_process_of_its_own;

@@ -87,6 +87,7 @@ mod simulate_refusals;
 mod stale_api_server;
 mod stop_policy;
 mod stops_between_writes;
+mod submitters;
 mod third_party;
 mod topology;
 mod two_installations;
