@@ -63,7 +63,10 @@ impl WorkTime {
     /// Returns the time of work that begins now, on this thread.
     pub fn of(limits: &WorkLimits) -> Self {
         let now = Instant::now();
-        Self { cpu: thread_cpu().saturating_add(limits.cpu), end: now.checked_add(limits.time).unwrap_or(now) }
+        Self {
+            cpu: thread_cpu().saturating_add(limits.cpu),
+            end: now.checked_add(limits.time).unwrap_or(now),
+        }
     }
 
     /// Returns whether the work may continue.
@@ -210,7 +213,11 @@ mod tests {
         assert_eq!(work.begin("c").err(), Some(NoWork::AllBusy));
         drop(own);
         assert!(work.begin("c").is_ok(), "a turn that is dropped counts no longer");
-        assert_eq!(work.sharing::<String>().begin("b").err(), Some(NoWork::UserBusy), "answers of both types");
+        assert_eq!(
+            work.sharing::<String>().begin("b").err(),
+            Some(NoWork::UserBusy),
+            "answers of both types"
+        );
         drop(other);
         assert!(work.running.lock().unwrap().is_empty());
     }

@@ -4,8 +4,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sluice::dashboard::{
-    AuditPage, ClusterQueuePage, FlavorPage, MinePage, NamespacePage, Overview, Page, PageQuestion, PendingPage,
-    PreemptionPage, UsagePage, WhatIfPage, WorkloadListPage, WorkloadPage,
+    AuditPage, ClusterQueuePage, FlavorPage, MinePage, NamespacePage, Overview, Page, PageQuestion,
+    PendingPage, PreemptionPage, UsagePage, WhatIfPage, WorkloadListPage, WorkloadPage,
 };
 
 /// A page with a recorded value.
@@ -30,7 +30,7 @@ macro_rules! row {
 }
 
 /// All recorded pages. Of several with one path, the first also answers questions with another query.
-pub(crate) static PAGES: [RecordedPage; 16] = [
+pub(crate) static PAGES: [RecordedPage; 18] = [
     row!("overview", "/", page::<Overview>),
     row!("cluster_queue", "/clusterqueues/nlp", page::<ClusterQueuePage>),
     row!("workload", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9", workload),

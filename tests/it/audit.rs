@@ -313,7 +313,9 @@ fn faults_of_flavors_are_found() {
             queue(core, "pooled", &json!({"resourceGroups": quota("pool", "5")}));
             queue(core, "rest", &json!({"resourceGroups": quota("f", "2")}));
         },
-        &["quota-exceeds-capacity ResourceFlavor/pool: 5 cpu of quota, 2 on schedulable nodes (1 node not schedulable)"],
+        &[
+            "quota-exceeds-capacity ResourceFlavor/pool: 5 cpu of quota, 2 on schedulable nodes (1 node not schedulable)",
+        ],
     );
     assert_found(
         "less quota than nodes",

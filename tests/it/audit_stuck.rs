@@ -272,7 +272,8 @@ fn a_local_queue_says_why_it_is_not_active_and_counts_what_waits() {
         ]
     );
     let found = lines(&told(&mut core, "ns"));
-    for queue in ["localqueue-stopped LocalQueue/own: it is stopped", "clusterqueue-inactive LocalQueue/to-stopped"]
+    for queue in
+        ["localqueue-stopped LocalQueue/own: it is stopped", "clusterqueue-inactive LocalQueue/to-stopped"]
     {
         assert!(found.iter().any(|line| line.starts_with(queue)), "{queue}: {found:?}");
     }

@@ -55,8 +55,11 @@ fn user_client() -> (Caller, Asked) {
             } else if path.contains("/workloads/") {
                 (200, json!({"kind": "Workload", "metadata": {"name": "a"}, "spec": {"queueName": "lq"}}))
             } else {
-                (403, json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden",
-                    "message": "clusterqueues.kueue.x-k8s.io \"q\" is forbidden"}))
+                (
+                    403,
+                    json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden",
+                    "message": "clusterqueues.kueue.x-k8s.io \"q\" is forbidden"}),
+                )
             };
             let body = kube::client::Body::from(serde_json::to_vec(&answer).unwrap());
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(
@@ -72,7 +75,10 @@ fn routes(objects: Option<Caller>) -> Router {
     let (client, _) = scripted_client_with_body(|_, uri, body| {
         if uri.contains("tokenreviews") {
             let name = body["spec"]["token"].as_str().unwrap_or_default();
-            return (201, json!({"status": {"authenticated": name != "unknown", "user": {"username": name}}}));
+            return (
+                201,
+                json!({"status": {"authenticated": name != "unknown", "user": {"username": name}}}),
+            );
         }
         let attributes = &body["spec"]["resourceAttributes"];
         let own = attributes["resource"] == "workloadviews" && attributes["namespace"] == "ns";

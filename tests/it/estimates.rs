@@ -101,7 +101,8 @@ impl Cluster {
     pub(crate) fn history(&mut self, queue: &str, minutes: impl IntoIterator<Item = i64>) {
         for (number, length) in (0..).zip(minutes) {
             for cpu in 1..=3 {
-                let name = if cpu == 1 { format!("{queue}-{number}") } else { format!("{queue}-{number}-{cpu}") };
+                let name =
+                    if cpu == 1 { format!("{queue}-{number}") } else { format!("{queue}-{number}-{cpu}") };
                 self.ended(&name, queue, cpu, length);
             }
         }
@@ -158,7 +159,11 @@ impl Cluster {
     }
 
     /// The same with runs that a durable record knows.
-    pub(crate) fn estimate_with(&self, name: &str, recorded: &[RecordedRun]) -> Result<AdmissionRange, Refusal> {
+    pub(crate) fn estimate_with(
+        &self,
+        name: &str,
+        recorded: &[RecordedRun],
+    ) -> Result<AdmissionRange, Refusal> {
         let key = ObjectKey::new(NAMESPACE, name);
         let objects = self.typed();
         let question = Question { workload: &key, objects: &objects, recorded, sees: &|_| true };
@@ -393,7 +398,10 @@ fn what_is_not_known_is_refused() {
     let mut cluster = full();
     cluster.pending("w", "a", 1, 10);
     cluster.objects.retain(|object| !object["metadata"]["name"].as_str().unwrap().starts_with("a-"));
-    refused(&cluster, "1 of 1 running workloads has neither a maximum or expected run time nor 20 earlier runs of the same shape");
+    refused(
+        &cluster,
+        "1 of 1 running workloads has neither a maximum or expected run time nor 20 earlier runs of the same shape",
+    );
 }
 
 #[test]

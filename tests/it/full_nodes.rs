@@ -88,11 +88,8 @@ fn a_flavor_shows_a_tenant_its_own_nodes_and_a_sum() {
     let mut state = OfflineState::load(CoreSettings::default(), all, (SourceKind::File, now));
     let report = state.capacity(&flavors::question(Some("f"), "", "").unwrap());
     let page = |access: &Access, namespace: &str| {
-        let query = FlavorQuery {
-            flavor: "f".to_owned(),
-            namespace: namespace.to_owned(),
-            ..FlavorQuery::default()
-        };
+        let query =
+            FlavorQuery { flavor: "f".to_owned(), namespace: namespace.to_owned(), ..FlavorQuery::default() };
         build::flavor_page(state.snapshot(), access, (&query, Source::default()), &report)
     };
     let everything = page(&Access::everything(), "").unwrap();

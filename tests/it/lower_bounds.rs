@@ -26,7 +26,12 @@ fn bounds_follow_by_hand() {
     let ending = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
     // Queue and age of each that runs, the CPUs that are asked for, and the bound in minutes.
     for (what, running, cpu, expected) in [
-        ("one may end at any time, the other may not", &[("none", 5), ("a", 10)][..], 2, Some((50, ending(&["r1"])))),
+        (
+            "one may end at any time, the other may not",
+            &[("none", 5), ("a", 10)][..],
+            2,
+            Some((50, ending(&["r1"]))),
+        ),
         ("the one that may end at any time is enough", &[("none", 5), ("a", 10)], 1, None),
         ("nothing is known", &[("none", 5), ("none", 5)], 2, None),
         ("the shortest of its earlier runs", &[("none", 5), ("mixed", 5)], 2, Some((15, ending(&["r1"])))),
@@ -57,7 +62,8 @@ fn an_annotation_is_expected_and_an_unreadable_one_is_named() {
         cluster.pending("w", "a", 2, 5);
         let none = cluster.without_range(&ObjectKey::new(NAMESPACE, "w"), None);
         let unknown: Vec<String> = none.unknown.iter().map(|key| key.name.to_string()).collect();
-        let ignored: Vec<String> = none.ignored.into_iter().map(|(key, why)| format!("{}: {why}", key.name)).collect();
+        let ignored: Vec<String> =
+            none.ignored.into_iter().map(|(key, why)| format!("{}: {why}", key.name)).collect();
         (none.not_before.map(|bound| crate::estimates::minutes_of(&bound).0), unknown, ignored)
     };
     for on_job in [false, true] {
@@ -124,7 +130,8 @@ fn each_of_two_tenants_gets_a_bound_from_its_own_workloads() {
     cluster.objects.push(queue);
     cluster.objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "others"}}));
     cluster.running("mine", "a", 3, 10);
-    cluster.running("theirs", "none", 1, 5)["metadata"]["annotations"] = json!({(ANNOTATION): "theirs in 2h"});
+    cluster.running("theirs", "none", 1, 5)["metadata"]["annotations"] =
+        json!({(ANNOTATION): "theirs in 2h"});
     move_to_others(&mut cluster, "theirs");
     cluster.pending("w", "a", 2, 5);
     cluster.pending("their-next", "a", 2, 9);

@@ -315,10 +315,12 @@ fn expected_estimates_of_admission() {
     check("why-when-declared", |look| views::why(&declared, false, look));
     let refused = verdict(json!({"estimate": {"refused": Refusal::NeverFits.to_string()}}));
     check("why-when-refused", |look| views::why(&refused, false, look));
-    let bound = verdict(json!({"estimate": {"refused": Refusal::UnknownRunning(7, 11).to_string(), "notBefore": "2026-11-26T19:42:30Z",
+    let bound = verdict(
+        json!({"estimate": {"refused": Refusal::UnknownRunning(7, 11).to_string(), "notBefore": "2026-11-26T19:42:30Z",
         "mustEnd": ["nlp-train/tokenize"], "assumptions": ["no workload is deleted; quotas and nodes stay"],
         "unknown": ["vision/a", "vision/b", "vision/c", "vision/d", "vision/e", "vision/f", "vision/g"],
-        "notes": ["sluice.dev/expected-run-time of vision/a is ignored: \"2 hours\" is not a duration such as 2h30m"]}}));
+        "notes": ["sluice.dev/expected-run-time of vision/a is ignored: \"2 hours\" is not a duration such as 2h30m"]}}),
+    );
     check("why-when-bound", |look| views::why(&bound, false, look));
     let nodes = || vec!["nodes".to_owned(), "workloads".to_owned()];
     let refusals = [
@@ -413,9 +415,11 @@ fn expected_capacity_audit_and_status() {
     ));
     check("capacity-job", |look| views::capacity(std::slice::from_ref(&job), look));
     check("capacity-all", |look| views::capacity(&[flavor.clone(), plain.clone()], look));
-    let own: QueueCapacityView = read(json!({"metadata": {"name": "train"}, "clusterQueue": "nlp", "active": true, "flavors": [
+    let own: QueueCapacityView = read(
+        json!({"metadata": {"name": "train"}, "clusterQueue": "nlp", "active": true, "flavors": [
         {"flavor": "h100-80g", "quota": [{"flavor": "h100-80g", "resource": "nvidia.com/gpu", "used": amount(16), "available": amount(8)}],
-         "levels": [{"level": "rack", "largestGang": 1, "limitedBy": "quota"}, {"largestGang": 1, "limitedBy": "quota"}]}]}));
+         "levels": [{"level": "rack", "largestGang": 1, "limitedBy": "quota"}, {"largestGang": 1, "limitedBy": "quota"}]}]}),
+    );
     check("capacity-queue", |look| views::queue_capacity(&own, look));
     let findings: Vec<Finding> = read(json!([
         {"metadata": {"name": "a"}, "check": "workload-never-fits", "severity": "error", "object": {"kind": "ClusterQueue", "name": "interns"},

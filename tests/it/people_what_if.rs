@@ -15,8 +15,16 @@ fn job(name: &str, pods: u32, cpu: u32) -> String {
 
 /// A quota of one CPU, a job that gets it, and one that waits for it.
 fn jobs() -> String {
-    let plain = |name: &str| job(name, 1, 1).replace("metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: kubernetes.io/hostname}}, ", "");
-    let queues = QUEUES.replace("namespaceSelector: {}", "namespaceSelector: {}\n  preemption: {withinClusterQueue: LowerPriority}");
+    let plain = |name: &str| {
+        job(name, 1, 1).replace(
+            "metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: kubernetes.io/hostname}}, ",
+            "",
+        )
+    };
+    let queues = QUEUES.replace(
+        "namespaceSelector: {}",
+        "namespaceSelector: {}\n  preemption: {withinClusterQueue: LowerPriority}",
+    );
     format!("{queues}{}{}", plain("first"), plain("second"))
 }
 
@@ -66,11 +74,19 @@ fn each_change_has_its_effect() {
     let file = submitted.write("third.yaml", job("third", 1, 1).replace("suspend: true", "suspend: false"));
     for (name, arguments, expected) in [
         ("quota", vec!["--quota", "q:f:cpu=2"], vec!["default/second earlier"]),
-        ("priority", vec!["--priority", "job/second=300"], vec!["default/first evicted", "default/second earlier"]),
+        (
+            "priority",
+            vec!["--priority", "job/second=300"],
+            vec!["default/first evicted", "default/second earlier"],
+        ),
         ("stop", vec!["--stop", "job/first"], vec!["default/first evicted", "default/second earlier"]),
         ("delete", vec!["--delete", "job/first"], vec!["default/second earlier", "default/first deleted"]),
         ("submit", vec!["--submit", file.as_str()], vec!["default/third created"]),
-        ("two", vec!["--delete", "job/first", "--quota", "q:f:cpu=5"], vec!["default/second earlier", "default/first deleted"]),
+        (
+            "two",
+            vec!["--delete", "job/first", "--quota", "q:f:cpu=5"],
+            vec!["default/second earlier", "default/first deleted"],
+        ),
     ] {
         assert_eq!(effects(&answer(name, &jobs(), &arguments)), expected, "{arguments:?}");
     }
@@ -117,14 +133,26 @@ fn bad_input_is_refused_with_its_flag() {
     let many = folder.write("many.yaml", short.repeat(100_000));
     let large = folder.write("large.yaml", format!("# {}", "x".repeat(10_000_000)));
     for (arguments, status, named) in [
-        (vec!["--add-nodes", "0", "--like", "n1"], 2, "invalid value '0' for '--add-nodes <N>': a number from 1 to 5000 is expected"),
+        (
+            vec!["--add-nodes", "0", "--like", "n1"],
+            2,
+            "invalid value '0' for '--add-nodes <N>': a number from 1 to 5000 is expected",
+        ),
         (vec!["--add-nodes", "-1", "--like", "n1"], 2, "invalid value '-1' for '--add-nodes <N>'"),
         (vec!["--add-nodes", "1000000", "--like", "n1"], 2, "invalid value '1000000' for '--add-nodes <N>'"),
         (vec!["--add-nodes", "1", "--like", "n2"], 1, "error: --add-nodes 1 --like n2: Node n2 not found"),
         (vec!["--drain", "n"], 1, "error: --drain n: Node n not found"),
-        (vec!["--quota", "q:g:cpu=1"], 1, "error: --quota q:g:cpu=1: ClusterQueue q has no quota for cpu in flavor g; it has f:cpu"),
+        (
+            vec!["--quota", "q:g:cpu=1"],
+            1,
+            "error: --quota q:g:cpu=1: ClusterQueue q has no quota for cpu in flavor g; it has f:cpu",
+        ),
         (vec!["--delete", "job/third"], 1, "error: --delete job/third: Job default/third not found"),
-        (vec!["--priority", "job/first=high"], 1, "error: --priority job/first=high: WorkloadPriorityClass high not found"),
+        (
+            vec!["--priority", "job/first=high"],
+            1,
+            "error: --priority job/first=high: WorkloadPriorityClass high not found",
+        ),
         (vec!["--submit", many.as_str()], 2, ": 100000 objects are too many: at most 10000 are simulated"),
         (vec!["--submit", large.as_str()], 2, ": the file is larger than 8 MiB"),
         (vec!["--submit", "/nonexistent.yaml"], 1, "error: --submit /nonexistent.yaml: No such file"),

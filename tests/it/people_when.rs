@@ -122,7 +122,10 @@ fn a_dump_says_why_it_does_not_know() {
     let expected = "Estimate no estimate: 1 of 2 running workloads has neither a maximum or expected run time nor 20 earlier runs of the same shape";
     assert_eq!((outcome.code, lines(&outcome)), (0, vec![expected.to_owned()]));
     let text = &outcome.out;
-    assert!(text.contains("Unknown    team/first\n") && text.contains("stops the job after that time"), "{text}");
+    assert!(
+        text.contains("Unknown    team/first\n") && text.contains("stops the job after that time"),
+        "{text}"
+    );
     // Kinds of jobs are not needed, others are.
     let skipped = json!([{"resource": "jobs", "reason": "jobs is forbidden"}, {"resource": "nodes", "reason": "nodes is forbidden"}]);
     let mut with_skipped = configured();

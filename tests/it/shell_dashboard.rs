@@ -198,9 +198,7 @@ async fn pages_need_a_token_for_the_audience() {
             let answer = fixture.get(path, token, &[]).await;
             assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path} {token}");
             assert!(
-                answer
-                    .body
-                    .contains("kubectl create token ACCOUNT -n NAMESPACE --audience=sluice-dashboard"),
+                answer.body.contains("kubectl create token ACCOUNT -n NAMESPACE --audience=sluice-dashboard"),
                 "{path}"
             );
             assert!(answer.body.contains(&format!("name=\"next\" value=\"{path}\"")), "{path}");
@@ -257,10 +255,15 @@ async fn access_is_that_of_the_user_and_few_reviews_are_made() {
 #[tokio::test]
 async fn a_tenant_starts_at_what_it_submitted() {
     let fixture = Fixture::new("/");
-    let own = |names: &[&str]| *fixture.recorded.own.lock().unwrap() = names.iter().map(ToString::to_string).collect();
+    let own = |names: &[&str]| {
+        *fixture.recorded.own.lock().unwrap() = names.iter().map(ToString::to_string).collect()
+    };
     own(&["secret-team", "nlp-train"]);
     let start = fixture.get("/", "tenant", &[]).await;
-    assert_eq!((start.status, &start.headers["location"]), (StatusCode::SEE_OTHER, &"/mine".parse().unwrap()));
+    assert_eq!(
+        (start.status, &start.headers["location"]),
+        (StatusCode::SEE_OTHER, &"/mine".parse().unwrap())
+    );
     assert_eq!(fixture.get("/?o=json", "tenant", &[]).await.status, StatusCode::FORBIDDEN);
     let page = fixture.get("/mine", "tenant", &[]).await;
     assert_eq!(page.status, StatusCode::OK, "{}", page.body);
@@ -270,7 +273,12 @@ async fn a_tenant_starts_at_what_it_submitted() {
     let user = "system:serviceaccount:nlp-train:nlp-user";
     let access = Access::to_namespace("nlp-train", TenantDetail::None);
     let questions = fixture.recorded.asked.lock().unwrap().clone();
-    assert!(!questions.is_empty() && questions.iter().all(|asked| *asked == (PageQuestion::mine().for_viewer(user), access.clone())));
+    assert!(
+        !questions.is_empty()
+            && questions
+                .iter()
+                .all(|asked| *asked == (PageQuestion::mine().for_viewer(user), access.clone()))
+    );
     // The admin has another page, although the address is the same.
     assert_eq!(fixture.get("/", "admin", &[]).await.status, StatusCode::OK);
     assert_eq!(fixture.get("/mine", "admin", &[]).await.status, StatusCode::OK);
@@ -278,7 +286,9 @@ async fn a_tenant_starts_at_what_it_submitted() {
     assert_eq!((last.viewer(), access.cluster), ("ml-admin", true));
     assert_eq!(fixture.get("/mine?ns=secret-team", "tenant", &[]).await.status, StatusCode::FORBIDDEN);
     own(&["secret-team"]);
-    for (path, status) in [("/", 403), ("/mine", 403), ("/mine?ns=nlp-train", 200), ("/events?page=%2Fmine", 403)] {
+    for (path, status) in
+        [("/", 403), ("/mine", 403), ("/mine?ns=nlp-train", 200), ("/events?page=%2Fmine", 403)]
+    {
         let answer = fixture.get(path, "tenant", &[]).await;
         assert_eq!(answer.status.as_u16(), status, "{path}");
         assert!(!answer.body.contains("secret-team"), "{path}");

@@ -114,7 +114,10 @@ async fn own_queue_of_a_tenant(views: &Views) {
     let quota = ask("").await.json();
     assert_eq!((&quota["kind"], &quota["clusterQueue"]), (&json!("QueueCapacity"), &json!("gpus")));
     let flavor = &quota["flavors"][0];
-    assert_eq!((&flavor["flavor"], &flavor["quota"][0]["available"]["value"]), (&json!("racked"), &json!("6")));
+    assert_eq!(
+        (&flavor["flavor"], &flavor["quota"][0]["available"]["value"]),
+        (&json!("racked"), &json!("6"))
+    );
     assert_eq!((flavor.get("levels"), flavor["quota"][0].get("shared")), (None, None));
     let counted = ask("?pod=example.com%2Fgpu%3D2").await;
     assert!(!counted.body.contains("n0") && !counted.body.contains("r0"), "{}", counted.body);

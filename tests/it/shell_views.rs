@@ -150,8 +150,7 @@ impl Views {
 
     /// Publishes a few pending Workloads of two namespaces.
     pub(crate) fn publish(&self) {
-        let copied =
-            CopiedKeys { submitter: Some(SUBMITTER_ANNOTATION.to_owned()), ..CopiedKeys::default() };
+        let copied = CopiedKeys { submitter: Some(SUBMITTER_ANNOTATION.to_owned()), ..CopiedKeys::default() };
         let mut core = Core::new(CoreSettings { copied, ..CoreSettings::default() });
         core.feed(Delta::Leading(false));
         core.put(Kind::Namespace, json!({"metadata": {"name": "other"}}));
@@ -359,7 +358,8 @@ async fn users_list_what_they_submitted() {
     let list = async |user: &str, path: &str, selector: &str| {
         views.get_as(user, &format!("{path}?fieldSelector={selector}"), "*/*").await
     };
-    let (all, own, other) = ("/workloadviews", "/namespaces/ns/workloadviews", "/namespaces/other/workloadviews");
+    let (all, own, other) =
+        ("/workloadviews", "/namespaces/ns/workloadviews", "/namespaces/other/workloadviews");
     assert_eq!(names(&list("ann", all, "mine%3Dtrue").await.json()), ["w-a"]);
     assert_eq!(names(&list("tenant", own, "mine%3Dtrue,status%3Dall").await.json()), ["w-b"]);
     assert_eq!(names(&list("tenant", other, "mine%3Dtrue").await.json()), ["w-secret"]);

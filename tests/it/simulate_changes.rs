@@ -94,7 +94,10 @@ Assumed:
     assert_eq!((code, format!("\n{table}").as_str(), errors.as_str()), (0, expected, ""));
     // A change that changes nothing for anyone; a watched workload is shown all the same.
     let (_, table, _) = run_simulate(&["--quota", "q:f:cpu=1", "--compare", "-"], &jobs());
-    assert!(table.contains("No workload fares differently.\n\nAssumed:\n  1 running job has no known end"), "{table}");
+    assert!(
+        table.contains("No workload fares differently.\n\nAssumed:\n  1 running job has no known end"),
+        "{table}"
+    );
     let watched = ["--quota", "q:f:cpu=1", "--compare", "--watch-for", "job/second", "-"];
     let (_, table, _) = run_simulate(&watched, &jobs());
     assert!(

@@ -35,7 +35,9 @@ fn created(core: &mut Core, name: &str, annotation: &str, label: &str) -> Value 
 /// Without a key nothing is copied, whatever the job says.
 #[test]
 fn workloads_name_the_submitter_of_their_job() {
-    for (key, expected) in [(None, None), (Some(SUBMITTER_ANNOTATION), Some("ann")), (Some(LABEL), Some("bob"))] {
+    for (key, expected) in
+        [(None, None), (Some(SUBMITTER_ANNOTATION), Some("ann")), (Some(LABEL), Some("bob"))]
+    {
         let made = created(&mut core_with(key), "a", "ann", "bob");
         assert_eq!(made["metadata"]["annotations"][SUBMITTER_ANNOTATION].as_str(), expected, "{key:?}");
     }
@@ -87,7 +89,11 @@ fn pages_show_what_their_viewer_submitted() {
         let found = page(&own, user, "");
         let of_all = [&found.workloads.pending, &found.workloads.running, &found.workloads.finished];
         assert_eq!(of_all.map(|list| list.total).iter().sum::<u64>(), total, "{user}");
-        assert_eq!(of_all.map(|list| list.items.len()).iter().sum::<usize>(), usize::try_from(total).unwrap(), "{user}");
+        assert_eq!(
+            of_all.map(|list| list.items.len()).iter().sum::<usize>(),
+            usize::try_from(total).unwrap(),
+            "{user}"
+        );
         assert_eq!(found.local_queues.len(), 1, "what is free in the namespace of {user}");
         assert_eq!(page(&own, user, "ns").workloads, found.workloads, "{user}");
     }

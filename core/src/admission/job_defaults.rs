@@ -10,9 +10,7 @@ use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
 use super::submitter::Submitter;
-use crate::api::names::{
-    DEFAULT_NAME, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL, SUSPENDING_PARENT_ANNOTATION,
-};
+use crate::api::names::{DEFAULT_NAME, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL, SUSPENDING_PARENT_ANNOTATION};
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, Gate};
 use crate::frameworks::{

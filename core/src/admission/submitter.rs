@@ -110,7 +110,8 @@ pub(super) fn check_change(request: &ReviewRequest<'_>, errors: &mut Errors) {
         let is_own = said.is_empty() || said == request.user;
         (is_own, "must be absent, or the account that puts the object in a queue")
     } else {
-        let detail = "is recorded when the object is created, and only accounts of --submitter-trusted may change it";
+        let detail =
+            "is recorded when the object is created, and only accounts of --submitter-trusted may change it";
         (said == before, detail)
     };
     if !is_allowed {

@@ -47,7 +47,9 @@ mod tests {
             assert_eq!(named_submitter("team/user", Some(name), None), None);
         }
         assert_eq!(named_submitter("team/user", Some(&long[1..]), None), Some(&long[1..]));
-        for object in [json!(null), json!({"metadata": []}), json!({"metadata": {"labels": {"team/user": 3}}})] {
+        for object in
+            [json!(null), json!({"metadata": []}), json!({"metadata": {"labels": {"team/user": 3}}})]
+        {
             assert_eq!(submitter_of(&object, "team/user"), None, "{object}");
         }
     }

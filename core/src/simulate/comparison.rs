@@ -110,7 +110,8 @@ impl Comparison {
     /// Returns what a reader of some workloads may see: their fates, without the names of other workloads, queues and flavors.
     #[must_use]
     pub fn only(self, sees: &dyn Fn(&WorkloadRef) -> bool) -> Self {
-        let names_hidden = |fate: Fate| Fate { preempted_by: String::new(), blocked_by: String::new(), ..fate };
+        let names_hidden =
+            |fate: Fate| Fate { preempted_by: String::new(), blocked_by: String::new(), ..fate };
         let workloads: Vec<ComparedWorkload> = self
             .workloads
             .into_iter()
@@ -225,7 +226,10 @@ mod tests {
             with: Totals { seconds: 60.0, preempted: 7, stuck: 8, ..Totals::default() },
             workloads: vec![row("own/a"), row("secret/b")],
             stays_stuck: vec![stuck("secret/c"), stuck("own/d")],
-            flavors: vec![ComparedAmounts { flavor: "secret-flavor".to_owned(), ..ComparedAmounts::default() }],
+            flavors: vec![ComparedAmounts {
+                flavor: "secret-flavor".to_owned(),
+                ..ComparedAmounts::default()
+            }],
             notes: vec!["ClusterQueue secret-queue uses 8".to_owned()],
             ..Comparison::default()
         };

@@ -121,8 +121,9 @@ fn names(workloads: &[WorkloadRef]) -> Option<String> {
 
 /// Writes rows in columns: the first to the left, two numbers to the right, the last without a width.
 fn print(rows: &[[String; 4]], text: &mut String) {
-    let widths = [0, 1, 2]
-        .map(|at| rows.iter().filter_map(|row| row.get(at)).map(|word| word.chars().count()).max().unwrap_or(0));
+    let widths = [0, 1, 2].map(|at| {
+        rows.iter().filter_map(|row| row.get(at)).map(|word| word.chars().count()).max().unwrap_or(0)
+    });
     let [name, first, second] = widths;
     for [what, without, with, why] in rows {
         let line = format!("{what:<name$}   {without:>first$}   {with:>second$}   {why}");

@@ -75,7 +75,8 @@ impl Simulation {
 impl FlavorAmounts {
     /// Returns the flavor-resources that differ.
     pub(super) fn compared(&self, with: &Self) -> Vec<ComparedAmounts> {
-        let names = self.amounts.keys().chain(with.amounts.keys().filter(|fr| !self.amounts.contains_key(*fr)));
+        let names =
+            self.amounts.keys().chain(with.amounts.keys().filter(|fr| !self.amounts.contains_key(*fr)));
         let rows = names.filter_map(|fr| {
             let (before, after) = (self.of(fr), with.of(fr));
             (before != after).then(|| row(fr, before, after, &with.units))
@@ -92,7 +93,9 @@ fn row(fr: &FlavorResource, before: Amounts, after: Amounts, units: &QuotaUnits)
     // No node of the tree has this name, so the unit is that of any of them.
     let anywhere = NodeRef::Cohort(Arc::from(""));
     let quota = |amount: Amount| units.format_limit(&anywhere, fr, amount);
-    let nodes = |amount: Option<Amount>| amount.map_or_else(|| "-".to_owned(), |amount| units.format(&anywhere, fr, amount));
+    let nodes = |amount: Option<Amount>| {
+        amount.map_or_else(|| "-".to_owned(), |amount| units.format(&anywhere, fr, amount))
+    };
     ComparedAmounts {
         flavor: fr.flavor.to_string(),
         resource: fr.resource.to_string(),
@@ -138,10 +141,18 @@ mod tests {
         for (before, after, expected) in [
             (amounts(Some(8), 8), amounts(Some(24), 8), "adding nodes adds no quota: --quota raises it"),
             (amounts(None, 8), amounts(Some(8), 8), "adding nodes adds no quota: --quota raises it"),
-            (amounts(Some(8), 32), amounts(Some(24), 32), "adding nodes adds no quota; 8 of the quota have no node"),
+            (
+                amounts(Some(8), 32),
+                amounts(Some(24), 32),
+                "adding nodes adds no quota; 8 of the quota have no node",
+            ),
             (amounts(Some(24), 16), amounts(Some(16), 16), "the quota stays"),
             (amounts(Some(24), 24), amounts(Some(16), 24), "the quota stays: 8 of it have no node"),
-            (amounts(Some(8), 8), amounts(Some(8), 16), "a quota adds no nodes: 8 of it have none, so admitted pods may find no place"),
+            (
+                amounts(Some(8), 8),
+                amounts(Some(8), 16),
+                "a quota adds no nodes: 8 of it have none, so admitted pods may find no place",
+            ),
             (amounts(Some(16), 8), amounts(Some(16), 16), ""),
             (amounts(Some(8), 16), amounts(Some(8), 12), "4 of the quota have no node"),
             (amounts(Some(8), 8), amounts(Some(24), 24), ""),
@@ -157,11 +168,18 @@ mod tests {
     #[test]
     fn only_what_differs_is_compared() {
         let of = |rows: &[(&str, Amounts)]| FlavorAmounts {
-            amounts: rows.iter().map(|(flavor, found)| (FlavorResource::new(flavor, "cpu"), *found)).collect(),
+            amounts: rows
+                .iter()
+                .map(|(flavor, found)| (FlavorResource::new(flavor, "cpu"), *found))
+                .collect(),
             units: QuotaUnits::default(),
         };
         let before = of(&[("a", amounts(Some(1_000), 1_000)), ("b", amounts(None, 1_000))]);
-        let after = of(&[("a", amounts(Some(1_000), 1_000)), ("b", amounts(None, 2_000)), ("c", amounts(None, 3_000))]);
+        let after = of(&[
+            ("a", amounts(Some(1_000), 1_000)),
+            ("b", amounts(None, 2_000)),
+            ("c", amounts(None, 3_000)),
+        ]);
         let rows = before.compared(&after);
         let shown: Vec<(&str, &str, &str, &str)> = rows
             .iter()

@@ -67,7 +67,13 @@ async fn fill(installation: &Installation) -> Result<()> {
 }
 
 /// Creates a job as a user, with an annotation if the request is to say a submitter.
-async fn submit(installation: &Installation, user: &str, namespace: &str, name: &str, said: &str) -> Result<()> {
+async fn submit(
+    installation: &Installation,
+    user: &str,
+    namespace: &str,
+    name: &str,
+    said: &str,
+) -> Result<()> {
     let mut body = Job::new(namespace, name, "lq", &[("cpu", "1")]).body().clone();
     // No node takes the pods.
     body["spec"]["template"]["spec"]["nodeSelector"] = json!({"example.com/none": "here"});
@@ -112,7 +118,17 @@ fn names_do_not_change(installation: &Installation) -> Result<()> {
     let change = |user: &str, value: &str| {
         let patch = json!({"metadata": {"annotations": {ANNOTATION: value}}}).to_string();
         let as_user = format!("--as={user}");
-        installation.kubectl.run(&["-n", TEAM, "patch", "job", "ann-1", "--type=merge", "-p", &patch, &as_user])
+        installation.kubectl.run(&[
+            "-n",
+            TEAM,
+            "patch",
+            "job",
+            "ann-1",
+            "--type=merge",
+            "-p",
+            &patch,
+            &as_user,
+        ])
     };
     for user in ["bob", "ann"] {
         let refused = change(user, "bob").err().with_context(|| format!("{user} changes the submitter"))?;
@@ -124,7 +140,11 @@ fn names_do_not_change(installation: &Installation) -> Result<()> {
 }
 
 /// Runs `sluice list workload --mine` as a user; returns the exit status, the jobs that are listed, and the errors.
-fn list(installation: &Installation, user: &str, namespace: &str) -> Result<(Option<i32>, BTreeSet<String>, String)> {
+fn list(
+    installation: &Installation,
+    user: &str,
+    namespace: &str,
+) -> Result<(Option<i32>, BTreeSet<String>, String)> {
     let mut command = Command::new(binaries::sluice(Build::Dev)?);
     command.args(["list", "workload", "--mine", "-o", "json", "--views", "-n", namespace, "--as", user]);
     command.arg("--kubeconfig").arg(installation.plane.admin_kubeconfig());
@@ -153,7 +173,10 @@ async fn users_list_their_own(installation: &Installation) -> Result<()> {
     .await?;
     for (user, namespace) in [("eve", TEAM), ("ann", OTHER)] {
         let (code, jobs, errors) = list(installation, user, namespace)?;
-        ensure!(code != Some(0) && jobs.is_empty() && errors.contains("orbidden"), "{user}: {code:?} {jobs:?} {errors}");
+        ensure!(
+            code != Some(0) && jobs.is_empty() && errors.contains("orbidden"),
+            "{user}: {code:?} {jobs:?} {errors}"
+        );
     }
     Ok(())
 }

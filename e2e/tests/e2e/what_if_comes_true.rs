@@ -24,11 +24,7 @@ pub(crate) async fn changes_do_what_was_said(cluster: &Cluster, fixture: &Fixtur
 }
 
 /// Asks, and returns the effect on each Job of the case that fares differently.
-async fn effects(
-    cluster: &Cluster,
-    fixture: &Fixture,
-    change: &[&str],
-) -> Result<BTreeMap<String, String>> {
+async fn effects(cluster: &Cluster, fixture: &Fixture, change: &[&str]) -> Result<BTreeMap<String, String>> {
     let output = tokio::process::Command::new(&cluster.manager()?.settings().program)
         .args(["what-if", "--output", "json", "--namespace", &fixture.name, "--kubeconfig"])
         .arg(cluster.plane.admin_kubeconfig())

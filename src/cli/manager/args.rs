@@ -262,8 +262,13 @@ mod tests {
 
     #[test]
     fn trusted_accounts_are_a_list_of_names() {
-        let trusted = |arguments: &[&str]| ManagerArgs::parse_line(arguments).map(|args| args.submitter_trusted);
-        let accounts = ["--record-submitter", "--submitter-trusted=a,system:serviceaccount:ns:b", "--submitter-trusted=c"];
+        let trusted =
+            |arguments: &[&str]| ManagerArgs::parse_line(arguments).map(|args| args.submitter_trusted);
+        let accounts = [
+            "--record-submitter",
+            "--submitter-trusted=a,system:serviceaccount:ns:b",
+            "--submitter-trusted=c",
+        ];
         assert_eq!(trusted(&accounts).unwrap(), ["a", "system:serviceaccount:ns:b", "c"]);
         assert!(trusted(&["--submitter-trusted=a"]).is_err(), "nothing is recorded");
         assert!(trusted(&["--record-submitter", "--submitter-trusted=a,,b"]).is_err());

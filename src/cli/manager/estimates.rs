@@ -69,13 +69,17 @@ impl Estimates {
         };
         let reader = ClusterReader::of(self.caller.clone());
         if reader.count(Kind::Workload).await.is_some_and(|count| count > MAX_WORKLOADS) {
-            return Ok(unanswered("the cluster has too many workloads for it: in a terminal, sluice why --when computes it"));
+            return Ok(unanswered(
+                "the cluster has too many workloads for it: in a terminal, sluice why --when computes it",
+            ));
         }
         let kinds = self.options.core.kinds();
         let listed = match reader.objects(&kinds).await {
             Ok(ClusterObjects { objects, skipped }) => {
                 let is_job = |resource: &str| {
-                    kinds.iter().any(|kind| matches!(kind, Kind::Job(_)) && kind.resource().plural == resource)
+                    kinds
+                        .iter()
+                        .any(|kind| matches!(kind, Kind::Job(_)) && kind.resource().plural == resource)
                 };
                 skipped.iter().all(|skipped| is_job(&skipped.resource)).then_some(objects)
             }
@@ -140,7 +144,9 @@ impl Simulated {
         };
         let found = estimate(&question, &self.options, &|| begun.elapsed() < TIME_LIMIT);
         if found.as_ref().is_err_and(|none| none.refusal == Refusal::TooLong) {
-            return unanswered("the simulation takes too long for it: in a terminal, sluice why --when takes more time");
+            return unanswered(
+                "the simulation takes too long for it: in a terminal, sluice why --when takes more time",
+            );
         }
         view(&found, &self.cluster_queue)
     }

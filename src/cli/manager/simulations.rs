@@ -212,7 +212,8 @@ fn compare(asked: Asked, received: mpsc::Receiver<Listed>, time: WorkTime) -> An
     if access.sees_everything() {
         return Ok(comparison);
     }
-    let namespace = |key: &str| key.split_once('/').map_or_else(String::new, |(namespace, _)| namespace.to_owned());
+    let namespace =
+        |key: &str| key.split_once('/').map_or_else(String::new, |(namespace, _)| namespace.to_owned());
     Ok(comparison.only(&|workload| access.sees(&namespace(&workload.workload))))
 }
 
@@ -268,7 +269,9 @@ fn weight(value: &Value) -> usize {
     let inner: usize = match value {
         Value::String(text) => text.len(),
         Value::Array(items) => items.iter().map(weight).sum(),
-        Value::Object(fields) => fields.iter().map(|(name, field)| name.len().saturating_add(weight(field))).sum(),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, field)| name.len().saturating_add(weight(field))).sum()
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     };
     inner.saturating_add(VALUE_BYTES)
@@ -332,7 +335,8 @@ mod tests {
     }
 
     fn query(address: &str) -> WhatIfQuery {
-        let Ok((crate::dashboard::PageQuestion::WhatIf(query), _)) = crate::dashboard::PageQuestion::parse(address)
+        let Ok((crate::dashboard::PageQuestion::WhatIf(query), _)) =
+            crate::dashboard::PageQuestion::parse(address)
         else {
             panic!("{address}")
         };
@@ -352,7 +356,10 @@ mod tests {
         for (address, refused) in [
             ("/what-if?ns=own&quota=cq%3Af%3Acpu%3D2", "--quota cq:f:cpu=2: nodes, quotas and queues"),
             ("/what-if?ns=own&stop=cq%2Fcq", "--stop cq/cq: nodes, quotas and queues"),
-            ("/what-if?ns=own&delete=job%2Fsecret-runs", "--delete job/secret-runs: Job own/secret-runs not found"),
+            (
+                "/what-if?ns=own&delete=job%2Fsecret-runs",
+                "--delete job/secret-runs: Job own/secret-runs not found",
+            ),
         ] {
             let error = answer(&query(address), tenant()).unwrap_err();
             assert!(error.starts_with(refused) && !error.contains("secret/"), "{error}");

@@ -13,9 +13,7 @@ use crate::cli::files;
 const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Look",
-        &[
-            "list", "describe", "why", "tree", "share", "capacity", "usage", "audit", "top", "status", "get",
-        ],
+        &["list", "describe", "why", "tree", "share", "capacity", "usage", "audit", "top", "status", "get"],
     ),
     ("Act", &["create", "stop", "resume", "move", "reprioritize", "delete", "edit", "patch"]),
     ("Plan", &["what-if", "simulate", "dump", "import", "migrate"]),

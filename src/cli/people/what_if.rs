@@ -245,10 +245,7 @@ mod tests {
         let args = parsed("--delete job/a --drain h1 --quota q:f:cpu=1 --add-nodes 2 --like h2").unwrap();
         let changes = args.changes("ns").unwrap();
         let texts: Vec<&str> = changes.edits.iter().map(Edit::text).collect();
-        assert_eq!(
-            texts,
-            ["--add-nodes 2 --like h2", "--drain h1", "--quota q:f:cpu=1", "--delete job/a"]
-        );
+        assert_eq!(texts, ["--add-nodes 2 --like h2", "--drain h1", "--quota q:f:cpu=1", "--delete job/a"]);
     }
 
     #[test]
@@ -259,7 +256,10 @@ mod tests {
         for (text, named) in [
             (job.repeat(10_001), "10001 objects are too many"),
             ("#".repeat(10 << 20), "the file is larger than 8 MiB"),
-            ("apiVersion: sluice.dev/v1\nkind: Dump\ntime: 2026-11-26T14:00:00Z\nversion: x\n".to_owned(), "use --source"),
+            (
+                "apiVersion: sluice.dev/v1\nkind: Dump\ntime: 2026-11-26T14:00:00Z\nversion: x\n".to_owned(),
+                "use --source",
+            ),
         ] {
             std::fs::write(&path, text).unwrap();
             let error = submitted(&path, "ns").unwrap_err().to_string();
@@ -270,6 +270,8 @@ mod tests {
         assert_eq!(submitted(&path, "ns").unwrap().1.objects.len(), 1);
         std::fs::remove_file(&path).unwrap();
         let missing = submitted(&path, "ns").unwrap_err();
-        assert!(format!("{missing:#}").contains("--submit") && format!("{missing:#}").contains("No such file"));
+        assert!(
+            format!("{missing:#}").contains("--submit") && format!("{missing:#}").contains("No such file")
+        );
     }
 }

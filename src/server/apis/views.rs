@@ -64,7 +64,6 @@ const SELECTED_PAGE: &[QueryOption] = &[
     },
 ];
 
-
 const fn resource(plural: &'static str, singular: &'static str, kind: &'static str) -> ResourceDescription {
     ResourceDescription {
         plural,
@@ -301,8 +300,6 @@ impl Asked {
             return Err(Box::new(status::bad_request(&message)));
         }
         page.map_err(|error| Box::new(status::bad_request(&error)))
-    }
-
     }
 
     /// Answers with the state of the leader as far as it is known.

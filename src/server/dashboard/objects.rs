@@ -47,10 +47,8 @@ pub(super) async fn object(State(dashboard): State<Arc<Dashboard>>, request: Req
 /// Reads an object and its events as the viewer.
 async fn read(caller: &Caller, token: &str, name: &ObjectName) -> ReadObject {
     let (object_path, events_path) = (name.api_path(), name.events_path());
-    let (found, events) = tokio::join!(
-        caller.get_with_token(&object_path, token),
-        caller.get_with_token(&events_path, token)
-    );
+    let (found, events) =
+        tokio::join!(caller.get_with_token(&object_path, token), caller.get_with_token(&events_path, token));
     let mut read = ReadObject::default();
     match found {
         Ok(object) => read.object = Some(object),

@@ -99,7 +99,8 @@ fn cluster(running: &[Drawn], pending: &[Drawn], world: &(bool, i64, i64, [Value
         cluster.local_queue(queue, "lender");
     }
     for (name, policy) in ["q", "lender"].into_iter().zip(policies) {
-        let is_it = |object: &&mut Value| object["kind"] == "ClusterQueue" && object["metadata"]["name"] == name;
+        let is_it =
+            |object: &&mut Value| object["kind"] == "ClusterQueue" && object["metadata"]["name"] == name;
         let queue = cluster.objects.iter_mut().find(is_it).unwrap();
         queue["spec"]["cohortName"] = json!("c");
         queue["spec"]["preemption"] = policy.clone();
@@ -122,7 +123,8 @@ fn describe(workload: &mut Value, drawn: &Drawn) {
     workload["spec"]["priority"] = json!(drawn.priority);
     match drawn.known {
         Known::Annotation(minutes) => {
-            workload["metadata"]["annotations"] = json!({"sluice.dev/expected-run-time": format!("{minutes}m")});
+            workload["metadata"]["annotations"] =
+                json!({"sluice.dev/expected-run-time": format!("{minutes}m")});
         }
         Known::Maximum(minutes) => workload["spec"]["maximumExecutionTimeSeconds"] = json!(minutes * 60),
         Known::Nothing | Known::EarlierRuns => {}

@@ -4,23 +4,22 @@
 //! over the queues, never over the workloads; a search reads a bounded number of rows and returns the address of the next page.
 
 mod flavors;
-mod overview;
 mod mine;
+mod overview;
 mod pending;
 mod search;
 mod similar;
 mod workload_list;
 
 pub use flavors::flavor_page;
-pub use overview::overview;
 pub use mine::mine_page;
+pub use overview::overview;
 pub use pending::pending_page;
 pub use similar::similar;
 pub use workload_list::workload_list_page;
 
 use super::audit::{AuditPage, AuditQuery, MAX_FINDINGS};
 use super::data::{ClusterQueuePage, NamespacePage, PathNode};
-use super::page::given;
 use super::preemptions::VictimNow;
 use super::question::DEFAULT_ROWS;
 use crate::api::ObjectKey;
@@ -134,8 +133,6 @@ pub fn audit_page(
         source,
         partial: false,
     })
-}
-
 }
 
 /// Returns the value of the page of a ClusterQueue.

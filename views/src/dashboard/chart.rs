@@ -28,12 +28,8 @@ const WAIT_UNITS: [(f64, f64, &str); 4] = [
     (f64::INFINITY, 3_600.0, "hours"),
 ];
 /// Units of bytes, the largest first: the least amount that is shown in it, which is its length, and its name.
-const BYTE_UNITS: [(f64, &str); 4] = [
-    (1_099_511_627_776.0, "Ti"),
-    (1_073_741_824.0, "Gi"),
-    (1_048_576.0, "Mi"),
-    (1_024.0, "Ki"),
-];
+const BYTE_UNITS: [(f64, &str); 4] =
+    [(1_099_511_627_776.0, "Ti"), (1_073_741_824.0, "Gi"), (1_048_576.0, "Mi"), (1_024.0, "Ki")];
 /// Decimals of numbers below 0.1, and the factor that moves them before the point.
 const DECIMALS: [(usize, f64); 3] = [(3, 1e3), (4, 1e4), (5, 1e5)];
 

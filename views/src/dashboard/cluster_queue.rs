@@ -162,11 +162,7 @@ fn render(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> 
         local_queues: data.local_queues.iter().map(local_queue).collect(),
         largest: WorkloadRow::all(&data.largest, links, request.now),
         object: ObjectLinks::of(
-            &ObjectName {
-                kind: ObjectKind::ClusterQueue,
-                namespace: String::new(),
-                name: name.to_owned(),
-            },
+            &ObjectName { kind: ObjectKind::ClusterQueue, namespace: String::new(), name: name.to_owned() },
             request,
         ),
     }

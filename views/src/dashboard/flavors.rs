@@ -175,7 +175,10 @@ fn render(request: &Request, data: &FlavorPage) -> askama::Result<String> {
         is_tenant,
         rows,
         form: (only.is_none() && !is_tenant).then(|| links.to("/flavors")),
-        map: only.zip(data.map.as_ref()).map(|(flavor, map)| map_part(flavor, map, links)).unwrap_or_default(),
+        map: only
+            .zip(data.map.as_ref())
+            .map(|(flavor, map)| map_part(flavor, map, links))
+            .unwrap_or_default(),
         gang: only.filter(|_| !is_tenant).map(|flavor| gang(flavor, data, links)),
         csv: super::audit::with_form(&href(links, query), "csv"),
         what_if: links.to(super::what_if_query::PATH),
@@ -203,8 +206,7 @@ fn map_part<'a>(flavor: &'a FlavorView, map: &HeatMap, links: &Links) -> MapPart
 
 /// Returns the address of a page of flavors.
 fn href(links: &Links, query: &FlavorQuery) -> String {
-    let pairs =
-        [("pod", query.pod.as_str()), ("cq", &query.cluster_queue), ("ns", &query.namespace)];
+    let pairs = [("pod", query.pod.as_str()), ("cq", &query.cluster_queue), ("ns", &query.namespace)];
     if query.flavor.is_empty() {
         return links.with_query("/flavors", &pairs);
     }

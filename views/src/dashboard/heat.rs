@@ -254,7 +254,9 @@ mod tests {
         let classes: Vec<_> = cells.map(|cell| cell.class).collect();
         assert_eq!(classes, ["h4", "h0", "h1", "hx", "h3"]);
         assert_eq!(drawn[0].rows[1].cells[1].label, "b1 r2 h2: not schedulable");
-        assert!(cells_of(&map).all(|cell| !cell.is_occupied()) && map.occupied(&Links::default()).0.is_empty());
+        assert!(
+            cells_of(&map).all(|cell| !cell.is_occupied()) && map.occupied(&Links::default()).0.is_empty()
+        );
         assert_eq!(HeatMap::of(&[], &NodeWorkloads::default()), None);
         assert_eq!(HeatMap::of_tenant(&[], &NodeWorkloads::default()), None);
         let tenant = HeatMap::of_tenant(&domains, &NodeWorkloads::default()).unwrap();
@@ -277,7 +279,11 @@ mod tests {
         assert!(cells.iter().all(|cell| cell.free.value == "10"));
         let flat: Vec<DomainView> =
             (0..3_000).map(|number| domain(&[&*format!("h{number}")], 1, true)).collect();
-        assert_eq!(domains(&flat, &NodeWorkloads::default()).0.len(), MAX_CELLS, "there are no wider domains");
+        assert_eq!(
+            domains(&flat, &NodeWorkloads::default()).0.len(),
+            MAX_CELLS,
+            "there are no wider domains"
+        );
     }
 
     #[test]

@@ -175,8 +175,11 @@ mod tests {
         let never = BlockerView { kind: BlockerKindView::NeverFits, ..blocker.clone() };
         assert_eq!(row("gpu", &never), "nlp can have at most 16");
         assert_eq!(row("cpu", &never), "nlp can have at most 16 gpu, it requests 32");
-        let gate =
-            BlockerView { kind: BlockerKindView::PodGate, text: "gate a".to_owned(), ..BlockerView::default() };
+        let gate = BlockerView {
+            kind: BlockerKindView::PodGate,
+            text: "gate a".to_owned(),
+            ..BlockerView::default()
+        };
         assert_eq!(row("gpu", &gate), "gate a");
         assert!(needs_change("ExceedsMaxQuota") && !needs_change("WaitingForQuota") && !needs_change(""));
     }

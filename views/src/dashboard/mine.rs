@@ -11,7 +11,9 @@ use super::rows::WorkloadRow;
 use super::text::{self, Moment};
 use crate::visibility::history::workload_text;
 use crate::visibility::own_workloads::{OwnList, OwnWorkloads};
-use crate::visibility::views::{LocalQueueView, OwnReport, PreemptionView, Source, WorkloadState, WorkloadView};
+use crate::visibility::views::{
+    LocalQueueView, OwnReport, PreemptionView, Source, WorkloadState, WorkloadView,
+};
 use askama::Template;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

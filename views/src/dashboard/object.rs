@@ -156,11 +156,8 @@ pub(super) struct ObjectLinks {
 
 impl ObjectLinks {
     pub(super) fn of(object: &ObjectName, request: &Request) -> Self {
-        let place = if object.namespace.is_empty() {
-            String::new()
-        } else {
-            format!(" -n {}", object.namespace)
-        };
+        let place =
+            if object.namespace.is_empty() { String::new() } else { format!(" -n {}", object.namespace) };
         let (plural, name) = (object.kind.plural(), &object.name);
         Self {
             yaml: format!("kubectl get {plural}.{GROUP} {name}{place} -o yaml"),
@@ -239,9 +236,8 @@ fn yaml_of(object: &Value) -> String {
 }
 
 fn events(events: &[Value], now: Timestamp) -> Vec<EventRow> {
-    let text = |event: &Value, field: &str| {
-        event.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
+    let text =
+        |event: &Value, field: &str| event.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let time = |event: &Value| -> Option<Timestamp> {
         let of_series = event.pointer("/series/lastObservedTime");
         let others = ["lastTimestamp", "eventTime"].into_iter().map(|field| event.get(field));
@@ -309,7 +305,9 @@ mod tests {
         let name = ObjectName::parse("/objects/workloads/ns/a").unwrap();
         let event = |reason: &str, at: &str| json!({"type": "Normal", "reason": reason, "message": "<b>m</b>", "lastTimestamp": at});
         let read = ReadObject {
-            object: Some(json!({"metadata": {"name": "a", "managedFields": [{"manager": "x"}]}, "spec": {"queueName": "<q>"}})),
+            object: Some(
+                json!({"metadata": {"name": "a", "managedFields": [{"manager": "x"}]}, "spec": {"queueName": "<q>"}}),
+            ),
             events: vec![event("Old", "2026-11-26T14:00:00Z"), event("New", "2026-11-26T14:05:00Z")],
             refusals: Vec::new(),
         };

@@ -370,7 +370,10 @@ mod tests {
         assert_eq!(asked("/pending?cq=all&ns=all"), asked("/pending"));
         let mine = asked("/mine?user=eve").for_viewer("ann/\n<b>");
         assert_eq!((mine.viewer(), mine.address().as_str()), ("ann/\n<b>", "/mine"));
-        assert_eq!((asked("/mine?user=eve").viewer(), asked("/pending").for_viewer("ann").viewer()), ("", ""));
+        assert_eq!(
+            (asked("/mine?user=eve").viewer(), asked("/pending").for_viewer("ann").viewer()),
+            ("", "")
+        );
         assert_eq!(asked("/pending?limit=5000").address(), "/pending?limit=200");
         assert_eq!(PageQuestion::parse("/pending?o=csv").unwrap().1, Form::Csv);
         assert_eq!(decode("a+b%20c", true).unwrap(), "a b c");

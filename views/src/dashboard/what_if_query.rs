@@ -310,7 +310,8 @@ mod tests {
         assert_eq!(asked.command(), command);
         assert_eq!(texts.len(), 5, "{texts:?}");
         assert!(asked.has_change() && !query(&[("ns", "team"), ("for", "1h")]).unwrap().has_change());
-        let submitted = query(&[("ns", "team"), ("queue", "lq"), ("pods", "4"), ("pod", "cpu=1,nvidia.com/gpu=8")]);
+        let submitted =
+            query(&[("ns", "team"), ("queue", "lq"), ("pods", "4"), ("pod", "cpu=1,nvidia.com/gpu=8")]);
         let changes = submitted.unwrap().changes(false).unwrap();
         let object = &changes.files[0].1.objects[0].object;
         assert_eq!(object["spec"]["parallelism"], 4);
@@ -334,7 +335,16 @@ mod tests {
             (vec![("ns", "a"), ("queue", "lq"), ("pods", "0")], "pods: a number from 1"),
             (vec![("ns", "a"), ("queue", "lq"), ("pod", "gpu")], "pod: RESOURCE=QUANTITY is expected"),
             (vec![("for", "-1h")], "for: "),
-            (vec![("ns", "a"), ("stop", "job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a")], "21 changes are too many"),
+            (
+                vec![
+                    ("ns", "a"),
+                    (
+                        "stop",
+                        "job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a job/a",
+                    ),
+                ],
+                "21 changes are too many",
+            ),
         ] {
             let error = query(&pairs).unwrap_err();
             assert!(error.starts_with(named), "{pairs:?}: {error}");

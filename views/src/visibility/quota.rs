@@ -454,10 +454,8 @@ mod tests {
         let lent: Vec<i128> = (1..8).map(|index| lending.lent(&node_of(index), &fr())).collect();
         assert_eq!(lent, [0, 16, 0, 0, 48, 14, 2]);
         let all = pairs(quota, &children, &lending);
-        let all: Vec<(&str, &str, i128)> = all
-            .iter()
-            .map(|pair| (pair.borrower.as_str(), pair.lender.as_str(), pair.amount))
-            .collect();
+        let all: Vec<(&str, &str, i128)> =
+            all.iter().map(|pair| (pair.borrower.as_str(), pair.lender.as_str(), pair.amount)).collect();
         assert_eq!(all, [("q3", "q5", 8), ("q4", "q5", 40), ("q4", "q6", 14), ("q4", "q7", 2)]);
         let sums = Sums::of(quota);
         let of_cohorts: Vec<(i128, i128)> = (0..3).map(|index| sums.get(&node_of(index), &fr())).collect();

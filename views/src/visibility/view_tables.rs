@@ -262,9 +262,10 @@ impl TableRow for QueueCapacityView {
         let available = quotas
             .map(|quota| format!("{} {} {}", quota.available.value, quota.resource, quota.flavor))
             .collect::<Vec<_>>();
-        let gangs = self.flavors.iter().filter_map(|flavor| {
-            Some(format!("{} {}", flavor.levels.last()?.largest_gang, flavor.flavor))
-        });
+        let gangs = self
+            .flavors
+            .iter()
+            .filter_map(|flavor| Some(format!("{} {}", flavor.levels.last()?.largest_gang, flavor.flavor)));
         vec![
             json!(self.metadata.name),
             json!(self.cluster_queue),

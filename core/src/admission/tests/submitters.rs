@@ -120,7 +120,8 @@ fn objects_of_an_owner_have_no_account() {
             "uid": "above-1", "controller": true}]);
         object
     };
-    let above = OwnerView { uid: "above-1".to_owned(), queue_name: Some("q".to_owned()), ..OwnerView::default() };
+    let above =
+        OwnerView { uid: "above-1".to_owned(), queue_name: Some("q".to_owned()), ..OwnerView::default() };
     let cluster = Cluster { owners: [("above".to_owned(), above)].into(), ..Cluster::default() };
     for (api_version, kind, recorded) in [
         ("jobset.x-k8s.io/v1alpha2", "JobSet", None),
@@ -157,8 +158,7 @@ fn templates_name_the_submitter_of_their_object() {
     let mut pod = object_of(row, "q", "bob");
     pod["metadata"]["annotations"][PARENT] = json!("deployment");
     assert_eq!(submitter(&created(row, &pod, ANN).0), Some(ANN));
-    pod["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r-1", "controller": true}]);
+    pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r-1", "controller": true}]);
     assert_eq!(submitter(&created(row, &pod, "system:serviceaccount:kube-system:rs").0), Some("bob"));
 }
 
@@ -206,8 +206,12 @@ fn accounts_of_workloads_are_recorded() {
     let (stored, _) = patched(&workload, ask(&workload, None, ANN, true));
     assert_eq!(submitter(&stored), Some(ANN));
     let refusal = ask(&workload, Some(&stored), ANN, false);
-    assert!(matches!(&refusal, ReviewResponse::Denied(text) if text.contains(SUBMITTER_ANNOTATION)), "{refusal:?}");
-    workload["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p-1"}]);
+    assert!(
+        matches!(&refusal, ReviewResponse::Denied(text) if text.contains(SUBMITTER_ANNOTATION)),
+        "{refusal:?}"
+    );
+    workload["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p-1"}]);
     let (stored, _) = patched(&workload, ask(&workload, None, ANN, true));
     assert_eq!(submitter(&stored), Some("bob"), "the manager copied it from the job");
 }

@@ -226,10 +226,13 @@ impl Simulation {
 
     /// Notes that a nominal quota is set below what its ClusterQueue uses: nothing that runs is stopped for that.
     fn note_usage_above(&mut self, kind: Kind, key: &ObjectKey, change: &Change) {
-        let Change::Amount { field: "nominalQuota", flavor, resource, quantity: Some(quantity) } = change else {
+        let Change::Amount { field: "nominalQuota", flavor, resource, quantity: Some(quantity) } = change
+        else {
             return;
         };
-        let Some(quota) = Quantity::parse(quantity).ok().filter(|_| kind == Kind::ClusterQueue) else { return };
+        let Some(quota) = Quantity::parse(quantity).ok().filter(|_| kind == Kind::ClusterQueue) else {
+            return;
+        };
         let (node, fr) = (NodeRef::ClusterQueue(key.name.clone()), FlavorResource::new(flavor, resource));
         let usage = self.harness.core.engine().usage(&node).get(&fr).map(|usage| usage.usage);
         let Some(usage) = usage.filter(|usage| *usage > resources::amount(resource, &quota)) else { return };

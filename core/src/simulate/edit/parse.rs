@@ -145,7 +145,11 @@ impl Target {
 /// Parses the name of a node.
 fn node(text: &str) -> Result<Target, String> {
     let target = target(text, Some(Kind::Node))?;
-    if target.kind == Kind::Node { Ok(target) } else { Err(format!("{text:?}: the name of a node is expected")) }
+    if target.kind == Kind::Node {
+        Ok(target)
+    } else {
+        Err(format!("{text:?}: the name of a node is expected"))
+    }
 }
 
 /// Parses the name of a Workload, of a job, or of a queue.

@@ -39,13 +39,15 @@ pub(super) fn lower_bound(
 ) -> Result<Option<LowerBound>, Refusal> {
     let now = options.start;
     let preempted = tree.may_be_preempted(question.objects, &options.core.engine);
-    let runs = || tree.facts.iter().filter(|facts| !preempted.contains(&facts.key) && tree.sees(question, facts));
+    let runs =
+        || tree.facts.iter().filter(|facts| !preempted.contains(&facts.key) && tree.sees(question, facts));
     let ends: Vec<(&Facts, Timestamp)> = runs()
         .filter(|facts| !tree.serves(facts))
         .filter_map(|facts| Some((facts, facts.earliest_end(now)?)))
         .collect();
     let serving = runs().filter(|facts| tree.serves(facts) && facts.is_admitted());
-    let mut kept: BTreeSet<&ObjectKey> = ends.iter().map(|(facts, _)| &facts.key).chain(serving.map(|f| &f.key)).collect();
+    let mut kept: BTreeSet<&ObjectKey> =
+        ends.iter().map(|(facts, _)| &facts.key).chain(serving.map(|f| &f.key)).collect();
     if kept.is_empty() {
         return Ok(None);
     }
@@ -61,8 +63,8 @@ pub(super) fn lower_bound(
     }
     // Its checks are answered later, if at all.
     let is_reserved = |simulation: &Simulation| simulation.has(question.workload, "QuotaReserved");
-    let settled = simulation
-        .run_while(Until::Settled, &|simulation| keep_going() && !is_reserved(simulation));
+    let settled =
+        simulation.run_while(Until::Settled, &|simulation| keep_going() && !is_reserved(simulation));
     if !is_reserved(&simulation) {
         let never = settled && !simulation.livelocked;
         return if never { Err(Refusal::NotAdmitted) } else { Ok(None) };

@@ -108,7 +108,8 @@ fn queues<'a>(
             .unwrap_or_default();
         let cohort = Some(text_at(spec, "/spec/cohortName")).filter(|cohort| !cohort.is_empty());
         let nominal = nominal_quota(spec);
-        let is_more = |(fr, amount): (&(String, String), &i128)| *amount > nominal.get(fr).copied().unwrap_or(0);
+        let is_more =
+            |(fr, amount): (&(String, String), &i128)| *amount > nominal.get(fr).copied().unwrap_or(0);
         let borrows = used.get(name).is_some_and(|amounts| amounts.iter().any(is_more));
         Queue { name, policy: PreemptionPolicy::of(&preemption, cohort, settings), borrows }
     };
@@ -179,7 +180,8 @@ mod tests {
     #[test]
     fn what_policies_allow_is_preempted_in_chains() {
         let (never, own) = (json!({}), json!({"withinClusterQueue": "LowerPriority"}));
-        let (any, lower) = (json!({"reclaimWithinCohort": "Any"}), json!({"reclaimWithinCohort": "LowerPriority"}));
+        let (any, lower) =
+            (json!({"reclaimWithinCohort": "Any"}), json!({"reclaimWithinCohort": "LowerPriority"}));
         let equal = json!({"withinClusterQueue": "LowerOrNewerEqualPriority"});
         for (what, policies, expected) in [
             ("nothing is allowed", [&never, &never], &[][..]),
@@ -192,7 +194,10 @@ mod tests {
         ] {
             let mut objects = vec![queue("a", policies[0]), queue("b", policies[1])];
             for name in ["a", "b"] {
-                objects.push((Kind::LocalQueue, json!({"metadata": {"namespace": "ns", "name": name}, "spec": {"clusterQueue": name}})));
+                objects.push((
+                    Kind::LocalQueue,
+                    json!({"metadata": {"namespace": "ns", "name": name}, "spec": {"clusterQueue": name}}),
+                ));
             }
             let workloads = [
                 workload("w", "a", 5, None),
@@ -209,7 +214,10 @@ mod tests {
         }
         // A ClusterQueue within its nominal quota in which nothing waits never borrows.
         let mut objects = vec![queue("a", &any), queue("b", &never)];
-        objects.push((Kind::LocalQueue, json!({"metadata": {"namespace": "ns", "name": "a"}, "spec": {"clusterQueue": "a"}})));
+        objects.push((
+            Kind::LocalQueue,
+            json!({"metadata": {"namespace": "ns", "name": "a"}, "spec": {"clusterQueue": "a"}}),
+        ));
         let workloads = [workload("w", "a", 5, None), workload("within", "b", 1, Some(2))];
         let tree = CohortTree::of(&workloads[0], &objects).unwrap();
         let all: Vec<&Value> = workloads.iter().collect();

@@ -273,7 +273,9 @@ fn amounts(workload: &Value) -> Amounts {
     };
     let assigned = assigned_pod_sets(workload);
     for set in assigned {
-        for (resource, quantity) in value_at(set, "/resourceUsage").and_then(Value::as_object).into_iter().flatten() {
+        for (resource, quantity) in
+            value_at(set, "/resourceUsage").and_then(Value::as_object).into_iter().flatten()
+        {
             add(resource, units(resource, quantity));
         }
     }
@@ -372,10 +374,14 @@ mod tests {
             match expected {
                 Ok(minutes) => {
                     assert_eq!((length, &facts.ignored), (Some(minutes), &None), "{text}");
-                    let end = facts.earliest_end(now).map(|end| end.duration_since(Timestamp::UNIX_EPOCH).as_mins());
+                    let end = facts
+                        .earliest_end(now)
+                        .map(|end| end.duration_since(Timestamp::UNIX_EPOCH).as_mins());
                     assert_eq!(end, Some(minutes), "{text}");
                 }
-                Err(why) => assert_eq!((facts.expected, facts.ignored.as_deref()), (None, Some(why)), "{text}"),
+                Err(why) => {
+                    assert_eq!((facts.expected, facts.ignored.as_deref()), (None, Some(why)), "{text}")
+                }
             }
         }
     }

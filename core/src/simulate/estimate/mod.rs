@@ -174,8 +174,10 @@ struct Tree<'a> {
 impl<'a> Tree<'a> {
     fn of(question: &Question<'a>, now: Timestamp) -> Result<Self, Refusal> {
         let objects = question.objects;
-        let workloads = || objects.iter().filter(|(kind, _)| *kind == Kind::Workload).map(|(_, object)| object);
-        let asked = workloads().find(|object| key_of(object) == *question.workload).ok_or(Refusal::Deleted)?;
+        let workloads =
+            || objects.iter().filter(|(kind, _)| *kind == Kind::Workload).map(|(_, object)| object);
+        let asked =
+            workloads().find(|object| key_of(object) == *question.workload).ok_or(Refusal::Deleted)?;
         check_pending(asked)?;
         let cohorts = CohortTree::of(asked, objects).ok_or(Refusal::NoQueue)?;
         let of_tree: Vec<&Value> =

@@ -181,7 +181,9 @@ mod tests {
         // A recorded run has no shape, but amounts.
         times.add_recorded(ObjectKey::new("ns", "q"), amounts(4), run(100, 5));
         assert_eq!(found(&times, "q", "a", &amounts(4)), Some((20, Some(5))));
-        for (queue, shape, used) in [("q", "a", amounts(8)), ("q", "c", amounts(4)), ("other", "a", amounts(4))] {
+        for (queue, shape, used) in
+            [("q", "a", amounts(8)), ("q", "c", amounts(4)), ("other", "a", amounts(4))]
+        {
             assert_eq!(found(&times, queue, shape, &used), None, "{queue} {shape} {used:?}");
         }
         assert_eq!(found(&times, "q", "a", &Amounts::new()), None);

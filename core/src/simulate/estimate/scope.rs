@@ -167,7 +167,10 @@ mod tests {
         let workload = |owner: &str, finished: bool| {
             let status = if finished { "True" } else { "False" };
             let conditions = json!([{"type": "Finished", "status": status}]);
-            (Kind::Workload, json!({"metadata": {"name": owner, "ownerReferences": [{"uid": owner}]}, "status": {"conditions": conditions}}))
+            (
+                Kind::Workload,
+                json!({"metadata": {"name": owner, "ownerReferences": [{"uid": owner}]}, "status": {"conditions": conditions}}),
+            )
         };
         let mut objects = vec![
             job("done"),

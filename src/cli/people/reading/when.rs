@@ -8,8 +8,8 @@ use std::time::Instant;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::recorded_runs::read_runs;
 use super::read;
+use super::recorded_runs::read_runs;
 use crate::api::ObjectKey;
 use crate::cli::people::connection::Session;
 use crate::cli::people::offline::simulated::{self, SimulatedObjects};
@@ -75,10 +75,7 @@ pub(super) async fn admission(
 
 /// Whether more earlier runs may give an answer.
 const fn lacks_runs(none: &NoRange) -> bool {
-    matches!(
-        none.refusal,
-        Refusal::UnknownRunning(..) | Refusal::Outlived { .. } | Refusal::UnknownAhead(..)
-    )
+    matches!(none.refusal, Refusal::UnknownRunning(..) | Refusal::Outlived { .. } | Refusal::UnknownAhead(..))
 }
 
 /// Returns what the manager says for a user of a namespace; `None` if it says nothing.
@@ -123,7 +120,8 @@ mod tests {
             ("file", -300, 0),
         ] {
             let at = |offset: i64| Timestamp::from_second(1_000_000 + offset).unwrap();
-            let source = json!({"kind": kind, "replica": "m", "stateVersion": 0, "time": at(seconds).to_string()});
+            let source =
+                json!({"kind": kind, "replica": "m", "stateVersion": 0, "time": at(seconds).to_string()});
             let source: Source = serde_json::from_value(source).unwrap();
             assert_eq!(start(now, &source), at(expected), "{kind} {seconds}");
         }

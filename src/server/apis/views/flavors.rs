@@ -2,7 +2,8 @@
 
 use axum::response::Response;
 
-use super::{Asked, CONTINUE, LIMIT, QueryOption, Refused, SubresourceDescription};
+use super::{Asked, CONTINUE, LIMIT, Refused};
+use crate::server::apis::group::{QueryOption, SubresourceDescription};
 use crate::visibility::access::Access;
 use crate::visibility::flavors;
 use crate::visibility::page::ModelError;

@@ -22,14 +22,4 @@ impl Asked {
         let namespace = Some(self.request.target.namespace.clone()).filter(|name| !name.is_empty());
         Ok(WorkloadQuery { namespace, selector, page: self.page()? })
     }
-
-    /// Returns the priority of the query, which replaces that of the Workload.
-    pub(super) fn priority(&self) -> Result<Option<i64>, Refused> {
-        let Some(text) = self.request.option("priority").filter(|text| !text.is_empty()) else {
-            return Ok(None);
-        };
-        let refused =
-            |_| Box::new(status::bad_request(&format!("priority: {text:?} is not a number of 64 bits")));
-        text.parse().map(Some).map_err(refused)
-    }
 }

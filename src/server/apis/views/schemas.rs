@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::visibility::views::{
     ClusterQueueView, CohortView, Finding, FlavorView, LocalQueueView, ManagerView, PreemptionReport,
-    PreemptionView, QueueCapacityView, Source, UsageRecordReport, UsageRecordView, UsageReport, UsageView, Verdict,
-    WorkloadView,
+    PreemptionView, QueueCapacityView, Source, UsageRecordReport, UsageRecordView, UsageReport, UsageView,
+    Verdict, WorkloadView,
 };
 
 /// Keywords that both versions of OpenAPI have; readers of a cluster's merged document fail on other keywords.

@@ -86,9 +86,7 @@ fn is_beside(cohorts: &[CohortView], queues: &[ClusterQueueView]) -> impl Fn(&Le
     let of_cohorts = cohorts.iter().map(|cohort| format!("Cohort/{}", cohort.metadata.name));
     let of_queues = queues.iter().map(|queue| format!("ClusterQueue/{}", queue.metadata.name));
     let nodes: BTreeSet<String> = of_cohorts.chain(of_queues).collect();
-    move |pair| {
-        nodes.contains(&pair.lender) || nodes.contains(&format!("ClusterQueue/{}", pair.borrower))
-    }
+    move |pair| nodes.contains(&pair.lender) || nodes.contains(&format!("ClusterQueue/{}", pair.borrower))
 }
 
 /// Returns the number of ClusterQueues with a quota of each flavor-resource.
@@ -123,4 +121,3 @@ fn subtree(cohorts: &[CohortView], root: &str) -> BTreeSet<String> {
     }
     below
 }
-

@@ -144,8 +144,7 @@ impl Counts {
                 && below.contains(&queue.cluster_queue)
                 && (query.local_queue.is_empty() || queue.metadata.name == query.local_queue)
         });
-        let is_whole =
-            query.cluster_queue.is_empty() && query.local_queue.is_empty() && below.0.is_none();
+        let is_whole = query.cluster_queue.is_empty() && query.local_queue.is_empty() && below.0.is_none();
         let lost =
             if is_whole { without_queue(snapshot, access, Some(&query.namespace)) } else { Vec::new() };
         let counted =

@@ -40,8 +40,7 @@ impl Audit<'_> {
     pub(super) fn stopped_queues(&self, found: &mut Vec<Finding>) {
         let all = self.snapshot.references.local_queues.iter();
         for (key, _) in all.filter(|(_, queue)| queue.stopped && self.form.is_by_namespace()) {
-            let pending =
-                self.snapshot.queues.local_queues.get(key).map_or(0, |queue| queue.pending.total());
+            let pending = self.snapshot.queues.local_queues.get(key).map_or(0, |queue| queue.pending.total());
             let said = Said {
                 message: "it is stopped".to_owned(),
                 consequence: "none of its workloads is admitted",

@@ -5,8 +5,8 @@
 
 use super::export::{ExportPage, ExportQuery, ExportTopic};
 use super::lines::day;
-use super::steps::steps;
 use super::own::OwnTopic;
+use super::steps::steps;
 use super::{HistorySource, lines};
 use crate::history::{Gap, HistoryView, PreemptionQuery, RecordedUsage, UsageGroup, UsageQuery};
 use crate::snapshot::Snapshot;

@@ -237,7 +237,8 @@ fn a_timeline_has_waits_with_their_reasons() {
         since: time(3_760).as_millisecond(),
         reason: PendingReason::TopologyPlacementFailed,
         reason_since: time(4_000).as_millisecond(),
-        earlier: [(PendingReason::PendingEvaluation, 1_000), (PendingReason::WaitingForQuota, 239_000)].into(),
+        earlier: [(PendingReason::PendingEvaluation, 1_000), (PendingReason::WaitingForQuota, 239_000)]
+            .into(),
     };
     let mut found = timeline(&waits, "uid-victim", Some(&open));
     assert_eq!(found.pop().unwrap(), "4000 Pending TopologyPlacementFailed now");
@@ -291,8 +292,11 @@ fn users_get_the_history_of_what_they_submitted() {
         source(&history).own(&topic, access)
     };
     let found = own("ann", &Access::everything());
-    let used: Vec<(&str, &str)> =
-        found.used.iter().map(|used| (used.resource.as_str(), used.hours.unit_milliseconds.as_str())).collect();
+    let used: Vec<(&str, &str)> = found
+        .used
+        .iter()
+        .map(|used| (used.resource.as_str(), used.hours.unit_milliseconds.as_str()))
+        .collect();
     // Six GPUs from 100 s to 3,760 s.
     assert_eq!((found.jobs, used, found.preemption_count), (1, vec![("nvidia.com/gpu", "21960000")], 1));
     assert_eq!(found.preemptions[0].preemptor.as_ref().unwrap().name, "big");
@@ -300,7 +304,8 @@ fn users_get_the_history_of_what_they_submitted() {
     let found = own("ann", &tenant("a"));
     let preemptor = found.preemptions[0].preemptor.as_ref().unwrap();
     assert_eq!((found.jobs, preemptor.name.as_str(), preemptor.cluster_queue.as_str()), (1, "", "rank"));
-    for (user, access) in [("ann", tenant("b")), ("bob", Access::everything()), ("eve", Access::everything())] {
+    for (user, access) in [("ann", tenant("b")), ("bob", Access::everything()), ("eve", Access::everything())]
+    {
         let found = own(user, &access);
         assert_eq!((found.jobs, found.used.len(), found.preemption_count), (0, 0, 0), "{user}");
     }

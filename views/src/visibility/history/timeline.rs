@@ -31,12 +31,7 @@ pub fn add_evictions(entries: &mut Vec<HistoryEntry>, history: &HistoryView, uid
 }
 
 /// Adds the waits of a Workload in a history, and the wait that has not ended, to its events, ordered by time.
-pub fn add_waits(
-    entries: &mut Vec<HistoryEntry>,
-    history: &HistoryView,
-    uid: &str,
-    open: Option<&OpenWait>,
-) {
+pub fn add_waits(entries: &mut Vec<HistoryEntry>, history: &HistoryView, uid: &str, open: Option<&OpenWait>) {
     let open = open.filter(|open| !open.earlier.is_empty());
     if open.is_some() {
         // The object shows the open wait with its present reason alone.
@@ -85,9 +80,8 @@ fn add_open_wait(entries: &mut Vec<HistoryEntry>, open: &OpenWait) {
     let started = event(open.since, HistoryEntry::PENDING, "");
     entries.extend(started.map(|started| with_reasons(started, &open.earlier)));
     let present = event(open.reason_since, HistoryEntry::PENDING, "now");
-    entries.extend(
-        present.map(|present| HistoryEntry { reason: open.reason.as_str().to_owned(), ..present }),
-    );
+    entries
+        .extend(present.map(|present| HistoryEntry { reason: open.reason.as_str().to_owned(), ..present }));
 }
 
 /// Adds the reasons of a wait: one as the reason of the entry, several with the time of each.
