@@ -149,20 +149,20 @@ crds: ## generate crds/ and the patches of config/v1beta1 from the types
 	$(MAKE) chart
 
 gates: ## write docs/feature-gates.md from the table of feature gates
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it feature_gates::generated_
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it settings::feature_gates::generated_
 
 settings: ## write docs/configure.md from the table of settings
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it configure::generated_
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it settings::configure::generated_
 
 flags: ## write docs/flags.md from the arguments of the manager
 	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --lib cli::manager::args::tests::generated_
 
 frameworks: ## write the webhooks, roles and lists of job kinds from the table of frameworks
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it framework_manifests::generated_
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it manifests::frameworks::generated_
 	$(MAKE) chart
 
 chart: ## write the parts of the Helm chart that come from config/, crds/, dashboards/ and the table of frameworks, and the table of docs/helm.md
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it chart::generated_
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it manifests::chart::generated_
 
 generate: ## write all generated files: those of crds, gates, settings, flags, frameworks and chart
 	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --lib --test it -- ::generated_ --skip chart::

@@ -1,7 +1,7 @@
 //! What the shipped roles grant to the accounts of an installation, compared with the requests in the audit logs of control planes:
 //! no request is outside of the roles, whatever a test granted besides, and a right that no request used is named.
 //!
-//! The roles are those of `config/` and `webhook-certs/`; `tests/it/manifest_permissions.rs` derives each from the feature that needs it.
+//! The roles are those of `config/` and `webhook-certs/`; `tests/it/manifests/permissions.rs` derives each from the feature that needs it.
 
 use crate::install::{ACCOUNT, NAMESPACE};
 use crate::objects::text;

@@ -79,7 +79,7 @@ mod tests {
     fn first_folder_wins() {
         let folders = ["src", "tests/it", "."].map(|folder| committed("../..").join(folder));
         assert_eq!(first_of(&folders, "main.rs"), Some(folders[0].join("main.rs")));
-        assert_eq!(first_of(&folders, "layering.rs"), Some(folders[1].join("layering.rs")));
+        assert_eq!(first_of(&folders, "fixtures/mod.rs"), Some(folders[1].join("fixtures/mod.rs")));
         assert_eq!(first_of(&folders, "missing.rs"), None);
     }
 

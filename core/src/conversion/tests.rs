@@ -1,4 +1,4 @@
-//! Conversions by table. Round trips over random objects are a law in `tests/it/laws`.
+//! Conversions by table. Round trips over random objects are a law in `core/tests/it/laws`.
 
 use super::*;
 use crate::api::partial::ReadError;

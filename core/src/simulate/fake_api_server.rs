@@ -2,7 +2,7 @@
 //! and a watch that queues the versions of each object in order until the caller removes them.
 //!
 //! Invariants: the version of an object grows with every change and only then; an object with a deletion time is
-//! deleted with its last finalizer. `tests/it/sim` runs the core against it; the end-to-end tests use a real API
+//! deleted with its last finalizer. `core/tests/it/sim` runs the core against it; the end-to-end tests use a real API
 //! server.
 
 pub use super::objects::key_of;

@@ -1,4 +1,4 @@
-//! What the API server makes of the pods of a template: the table with which `tests/it/laws/charged_pods.rs` compares its
+//! What the API server makes of the pods of a template: the table with which `core/tests/it/laws/charged_pods.rs` compares its
 //! model and the charges. With `SLUICE_WRITE` set, the table is written instead of compared.
 
 use crate::fixture::Fixture;
@@ -8,7 +8,7 @@ use sluice_e2e::cluster::Cluster;
 use sluice_e2e::wait::eventually;
 use std::fs;
 
-const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/pods-made-by-api-server.json");
+const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/tests/pods-made-by-api-server.json");
 
 pub(crate) async fn server_makes_pods_as_recorded(_: &Cluster, fixture: &Fixture) -> Result<()> {
     let mut rows: Vec<Value> = serde_json::from_str(&fs::read_to_string(TABLE)?)?;

@@ -1,7 +1,7 @@
 //! Manifests that two clients apply, each under a name of its own: parts that have one owner as a whole are shared only while they
 //! are equal, and an entry of a list is found by its key fields. What the server would add to either must be spelled out.
 
-use crate::manifests::{objects, root};
+use crate::fixtures::manifests::{objects, root};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;

@@ -2,8 +2,8 @@
 //! frameworks, are up to date; its values, their schema and docs/helm.md list the same values. What the chart renders is
 //! tested by `make chart-test`, which needs helm.
 
-use crate::framework_manifests::with_part;
-use crate::written_files::{Written, check_or_write};
+use crate::fixtures::written_files::{Written, check_or_write};
+use crate::manifests::frameworks::with_part;
 use serde_json::Value;
 use sluice::frameworks::chart;
 use std::collections::BTreeSet;

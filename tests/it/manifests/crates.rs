@@ -1,8 +1,8 @@
 //! The direction of the packages: what decides and what shows is built without anything that performs I/O, and each package uses
 //! those before it alone. Cargo.lock lists what their manifests name, and what that is built from.
 
-use crate::layering::{PACKAGES, PURE};
-use crate::manifests::root;
+use crate::fixtures::manifests::root;
+use crate::repository::layering::{PACKAGES, PURE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 

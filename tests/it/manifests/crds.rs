@@ -1,6 +1,6 @@
 //! The definitions under `crds/` match the types. `tests/outside` compares them with Kueue's.
 
-use crate::written_files::{Written, check_or_write};
+use crate::fixtures::written_files::{Written, check_or_write};
 use sluice::api::crd;
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,7 @@
 //! A kind of jobs that a file describes: simulated by the program, and its component built by kustomize.
 
-use crate::kustomize_output::{build_with, objects};
-use crate::simulate_command::{QUEUES, TestFolder, run_simulate};
+use crate::fixtures::simulate_command::{QUEUES, TestFolder, run_simulate};
+use crate::manifests::kustomize::{build_with, objects};
 use serde_json::{Value, json};
 use sluice::frameworks::{components, framework_from_file};
 use std::path::{Path, PathBuf};

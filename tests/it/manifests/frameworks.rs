@@ -1,6 +1,6 @@
 //! The manifests and pages that list kinds of jobs match the rows of the table of frameworks.
 
-use crate::written_files::{Written, check_or_write};
+use crate::fixtures::written_files::{Written, check_or_write};
 use sluice::admission;
 use sluice::api::config;
 use sluice::frameworks::{components, frameworks, known_frameworks, manifests};

@@ -1,8 +1,8 @@
 //! The metrics and labels that alerts and dashboards name exist: in Kueue's list or in docs/metrics.md, each of which another
 //! test compares with what is exported.
 
-use crate::metrics::KUEUE;
-use crate::monitoring::{alerts, dashboards};
+use crate::manifests::monitoring::{alerts, dashboards};
+use crate::views::metrics::KUEUE;
 use regex::Regex;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
         let labels = columns[1].split(' ').chain(["replica_role"]).map(str::to_owned);
         add(&format!("kueue_{}", columns[0]), columns[2], labels.collect());
     }
-    for row in include_str!("../../docs/metrics.md").lines().filter_map(|line| line.strip_prefix("| `")) {
+    for row in include_str!("../../../docs/metrics.md").lines().filter_map(|line| line.strip_prefix("| `")) {
         let (name, row) = row.split_once("` | ").unwrap();
         let columns: Vec<&str> = row.split('|').map(str::trim).collect();
         let labels = columns[1].split(", ").filter(|label| !label.is_empty());

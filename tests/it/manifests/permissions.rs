@@ -1,7 +1,7 @@
 //! The shipped roles grant exactly the permissions that the manager needs with its features, and the roles of users cover each
 //! kind.
 
-use crate::manifests::{objects, root, texts};
+use crate::fixtures::manifests::{objects, root, texts};
 use serde_json::{Value, json};
 use sluice::api::config::Configuration;
 use sluice::api::crd::v1beta1::CONVERSION_SERVICE;

@@ -1,7 +1,7 @@
 //! What install.md, the components and the chart's cases name as a configuration is one with which the manager starts, as
 //! `sluice config check` says; each component and each value that the table of choices names exists, and each component is in it.
 
-use crate::manifests::root;
+use crate::fixtures::manifests::root;
 use serde_json::{Map, Value, json};
 use sluice::api::config;
 use sluice::frameworks::known_frameworks;

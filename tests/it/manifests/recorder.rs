@@ -1,7 +1,7 @@
 //! `config/history`: what records history reads, keeps one file on one volume, and answers the manager alone.
 
-use crate::kustomize_output::{build_with, objects};
-use crate::manifests::{of_the_manager, only_object, root, texts};
+use crate::fixtures::manifests::{of_the_manager, only_object, root, texts};
+use crate::manifests::kustomize::{build_with, objects};
 use serde_json::{Value, json};
 use std::fs;
 

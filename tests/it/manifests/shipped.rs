@@ -1,52 +1,11 @@
 //! The shipped manifests: every reference resolves, no rule has a wildcard, and no webhook can block the cluster.
 
+use crate::fixtures::manifests::{documents, files, objects, of_the_manager, root, texts};
 use serde_json::{Value, json};
 use sluice::admission::kinds_open_without_queue;
 use sluice::api::config;
 use sluice::frameworks::{frameworks, known_frameworks};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
-
-const TREES: [&str; 3] = ["config", "webhook-certs", "crds"];
-
-pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn files() -> Vec<PathBuf> {
-    let mut open: Vec<PathBuf> = TREES.iter().map(|tree| root().join(tree)).collect();
-    let mut files = Vec::new();
-    while let Some(path) = open.pop() {
-        if path.ends_with("config/prometheus/tests") {
-            // Input of promtool.
-        } else if path.is_dir() {
-            open.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if path.extension().is_some_and(|e| e == "yaml") {
-            files.push(path);
-        }
-    }
-    files.sort();
-    files
-}
-
-fn documents(path: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(path).unwrap();
-    serde_saphyr::from_multiple(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-pub(crate) fn objects(kind: &str) -> Vec<(PathBuf, Value)> {
-    // Reading all files takes a second without optimization, and some tests ask for dozens of kinds.
-    static ALL: LazyLock<Vec<(PathBuf, Value)>> = LazyLock::new(|| {
-        let of = |path: PathBuf| documents(&path).into_iter().map(move |object| (path.clone(), object));
-        files().into_iter().flat_map(of).collect()
-    });
-    ALL.iter().filter(|(_, object)| object["kind"] == kind).cloned().collect()
-}
-
-pub(crate) fn texts(value: &Value) -> Vec<&str> {
-    value.as_array().into_iter().flatten().map(|v| v.as_str().unwrap()).collect()
-}
 
 #[test]
 fn every_manifest_is_valid_and_referenced() {
@@ -324,19 +283,6 @@ fn deployments_match_kueues_form_and_the_configuration() {
         assert_eq!(probe("readinessProbe"), configuration.health.readiness_endpoint_name, "{path}");
         assert_eq!(probe("livenessProbe"), configuration.health.liveness_endpoint_name, "{path}");
     }
-}
-
-/// Returns the object of a kind in the folder of the manager.
-pub(crate) fn of_the_manager(kind: &str) -> Value {
-    only_object("config/manager", kind)
-}
-
-/// Returns the only object of a kind in a folder.
-pub(crate) fn only_object(folder: &str, kind: &str) -> Value {
-    let mut objects = objects(kind);
-    objects.retain(|(path, _)| path.starts_with(root().join(folder)));
-    let [(_, object)] = &objects[..] else { panic!("{}: {} of kind {kind}", folder, objects.len()) };
-    object.clone()
 }
 
 #[test]

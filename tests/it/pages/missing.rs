@@ -1,6 +1,6 @@
 //! Pages of objects that do not exist: what they suggest, and that it is nothing of another tenant.
 
-use crate::core_fixture::{Core, condition, put_job_and_workload};
+use crate::fixtures::leading_core::{Core, condition, put_job_and_workload};
 use serde_json::json;
 use sluice::cache::Kind;
 use sluice::dashboard::{PageQuestion, build};

@@ -1,7 +1,7 @@
 //! YAML and events of an object on a page of the dashboard: read with the viewer's token by a client that has no credentials, and
 //! not read at all where tokens are for the dashboard alone.
 
-use super::shell_executor::scripted_client_with_body;
+use crate::fixtures::scripted_client::scripted_client_with_body;
 use axum::Router;
 use axum::body::Body;
 use http::{HeaderMap, Request, Response, StatusCode};

@@ -1,8 +1,8 @@
 //! The lists of pages of the dashboard: they agree, and little code has to know all pages, because the file of a page says what
 //! it is.
 
-use crate::manifests::root;
-use crate::recorded_pages::PAGES;
+use crate::fixtures::manifests::root;
+use crate::fixtures::recorded_pages::PAGES;
 use regex::Regex;
 use sluice::dashboard::PageQuestion;
 use std::collections::BTreeSet;

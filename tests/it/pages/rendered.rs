@@ -1,8 +1,8 @@
 //! Pages of the dashboard from recorded values: their HTML, what they escape, and that each number is in the JSON of the page.
 //! `make expected` writes the expected pages.
 
-use crate::recorded_pages::{PAGES, RecordedPage};
-use crate::written_files::{Written, check_or_write};
+use crate::fixtures::recorded_pages::{PAGES, RecordedPage};
+use crate::fixtures::written_files::{Written, check_or_write};
 use regex::Regex;
 use serde_json::Value;
 use sluice::dashboard::{self, Freshness, Links, Message, MissingRight, Overview, Request, Scope};

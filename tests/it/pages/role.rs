@@ -1,7 +1,7 @@
 //! The rights of the dashboard's account, in `config/` and in the chart, as a fixed list: browsers reach this process, so that a page
 //! must never be a reason for a further right. What a page shows beyond it is read with the viewer's own token.
 
-use crate::manifests::root;
+use crate::fixtures::manifests::root;
 
 /// What the account may read of objects that it watches, its certificate, and the lease of the leader, beside the generated rules
 /// for job kinds. Names of single objects are left out.

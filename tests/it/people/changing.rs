@@ -1,6 +1,6 @@
 //! Verbs that change objects: what they write, what they refuse, and their exit status.
 
-use super::people_server::{Outcome, PeopleServer, ServerState};
+use crate::fixtures::people_server::{Outcome, PeopleServer, ServerState};
 use serde_json::{Value, json};
 
 const GROUP: &str = "/apis/kueue.x-k8s.io/v1beta2";

@@ -1,6 +1,6 @@
 //! `sluice usage export` against a server of pages: what it prints, files that are gone on with, and what it refuses.
 
-use crate::people_server::{Outcome, PeopleServer};
+use crate::fixtures::people_server::{Outcome, PeopleServer};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

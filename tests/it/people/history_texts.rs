@@ -1,6 +1,6 @@
 //! The texts of `usage` and `list preemption`, compared with golden files (see `people_texts`).
 
-use crate::people_texts::check;
+use crate::people::texts::check;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::people::views::{self, Look};

@@ -1,6 +1,6 @@
 //! Golden texts of `tree job`.
 
-use crate::people_texts::check;
+use crate::people::texts::check;
 use serde_json::json;
 use sluice::people::job_tree::{JobParts, Part, job_tree};
 

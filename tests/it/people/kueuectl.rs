@@ -1,6 +1,6 @@
 //! The faults of kueuectl that must not appear under its name, and the texts that must stay.
 
-use super::people_server::{Outcome, PeopleServer, ServerState};
+use crate::fixtures::people_server::{Outcome, PeopleServer, ServerState};
 use serde_json::{Value, json};
 
 const GROUP: &str = "/apis/kueue.x-k8s.io/v1beta2";

@@ -1,7 +1,7 @@
 //! What the command line says, tried: the missing amounts of `why` admit the workload in `simulate`, `capacity` N means that N jobs are
 //! admitted and one more is not, and two replicas that read the same objects give the same positions.
 
-use crate::simulate_cluster::{KUEUE_API_VERSION, empty_simulation, manifests, report};
+use crate::fixtures::simulate_cluster::{KUEUE_API_VERSION, empty_simulation, manifests, report};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::select;

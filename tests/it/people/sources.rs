@@ -1,6 +1,6 @@
 //! `--source`: answers that are computed from a dump, or from the objects of a cluster without the group of views.
 
-use super::people_server::{Outcome, PeopleServer};
+use crate::fixtures::people_server::{Outcome, PeopleServer};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! The command line in bad company: a user that the server does not know, warnings, a reader that goes away, texts of any length and
 //! content, a locale without UTF-8.
 
-use super::people_server::{Outcome, PeopleServer};
+use crate::fixtures::people_server::{Outcome, PeopleServer};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;

@@ -1,7 +1,7 @@
 //! The text of every view, compared with golden files: at 100 columns, in UTF-8 and ASCII, with and without colour.
 //! `make expected` writes the files.
 
-use crate::written_files::{Written, check_or_write};
+use crate::fixtures::written_files::{Written, check_or_write};
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

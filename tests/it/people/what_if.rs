@@ -1,6 +1,6 @@
 //! `sluice what-if` on a dump: what each change does, what nodes and quotas have, and bad input.
 
-use crate::simulate_command::{QUEUES, TestFolder};
+use crate::fixtures::simulate_command::{QUEUES, TestFolder};
 use serde_json::Value;
 use std::process::Command;
 

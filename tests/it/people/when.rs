@@ -1,7 +1,7 @@
 //! `sluice why --when`: from a dump, from a cluster with a manager, and without the rights that it needs.
 
-use super::estimates::Cluster;
-use super::people_server::{Outcome, PeopleServer};
+use crate::fixtures::estimated_cluster::Cluster;
+use crate::fixtures::people_server::{Outcome, PeopleServer};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

@@ -1,7 +1,9 @@
 //! Jobs that have no Workload: `why` says the cause, and `simulate` the same.
 
-use super::people_server::PeopleServer;
-use crate::simulate_cluster::{bare_workload, empty_simulation, flavor, job, manifests, queue, report};
+use crate::fixtures::people_server::PeopleServer;
+use crate::fixtures::simulate_cluster::{
+    bare_workload, empty_simulation, flavor, job, manifests, queue, report,
+};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 

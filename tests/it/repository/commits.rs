@@ -1,6 +1,6 @@
 //! `make commits`: which commits its script names, in a repository that the test makes.
 
-use crate::manifests::root;
+use crate::fixtures::manifests::root;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;

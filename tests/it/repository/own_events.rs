@@ -1,6 +1,6 @@
 //! The events that Kueue does not send: COMPATIBILITY.md lists each, and no other.
 
-use crate::manifests::root;
+use crate::fixtures::manifests::root;
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::fs;

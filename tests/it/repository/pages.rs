@@ -1,8 +1,8 @@
 //! The pages as readers meet them: COMPATIBILITY.md lists differences alone, in rows that are read at a glance, links between pages
 //! lead somewhere, and files that are named exist.
 
-use crate::layering::PACKAGES;
-use crate::manifests::root;
+use crate::fixtures::manifests::root;
+use crate::repository::layering::PACKAGES;
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,6 +1,6 @@
 //! The page of the configuration matches the table of settings in the code; `sluice config check` as a program.
 
-use crate::written_files::{Written, check_or_write};
+use crate::fixtures::written_files::{Written, check_or_write};
 use sluice::api::config;
 use std::fs;
 use std::io::Write;

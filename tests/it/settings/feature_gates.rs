@@ -1,6 +1,6 @@
 //! The page of feature gates matches the table in the code. `tests/outside` compares the table with Kueue's.
 
-use crate::written_files::{Written, check_or_write};
+use crate::fixtures::written_files::{Written, check_or_write};
 use sluice::api::config;
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Settings and fields that are honoured: what they change in a life, and not that they are read.
 
-use crate::core_fixture::{Core, JOB, condition, job, reserving_workload, writes};
-use crate::simulate_command::{QUEUES, TestFolder, run_simulate};
+use crate::fixtures::leading_core::{Core, JOB, condition, job, reserving_workload, writes};
+use crate::fixtures::simulate_command::{QUEUES, TestFolder, run_simulate};
 use serde_json::{Value, json};
 use sluice::api::config;
 use sluice::cache::Kind;

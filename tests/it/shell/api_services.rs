@@ -1,8 +1,8 @@
 //! The CA bundles of the APIServices of the visibility API, as the certificate task writes them.
 #![expect(clippy::disallowed_methods, reason = "the test waits for a task")]
 
-use crate::fake_api::FakeApi;
-use crate::shell_serving_certificate::{CA_SECRET, SECRET, VALIDATING, publish, settings, start_with};
+use crate::fixtures::fake_api::FakeApi;
+use crate::shell::serving_certificate::{CA_SECRET, SECRET, VALIDATING, publish, settings, start_with};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::api::visibility::API_SERVICES;

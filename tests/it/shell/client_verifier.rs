@@ -1,7 +1,7 @@
 //! Webhook clients that must present a certificate: handshakes against the TLS configuration alone.
 #![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
-use crate::client_certificates::{Authority, Identity, client_config};
+use crate::fixtures::client_certificates::{Authority, Identity, client_config};
 use jiff::Timestamp;
 use rcgen::ExtendedKeyUsagePurpose;
 use rustls::pki_types::pem::PemObject;

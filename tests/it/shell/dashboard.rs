@@ -1,7 +1,7 @@
 //! The dashboard over HTTP against a scripted API server: signing in, rights, forms of other places, headers, forms of answers, streams.
 
-use super::recorded_pages::{self, RecordedPage};
-use super::shell_executor::scripted_client_with_body;
+use crate::fixtures::recorded_pages::{self, RecordedPage};
+use crate::fixtures::scripted_client::scripted_client_with_body;
 use axum::Router;
 use axum::body::Body;
 use flate2::read::GzDecoder;

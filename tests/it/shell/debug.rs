@@ -1,7 +1,7 @@
 //! The debug endpoints behind the authorizer, against a scripted API server: who may call them, and what they answer while
 //! the core does not.
 
-use super::shell_executor::scripted_client_with_body;
+use crate::fixtures::scripted_client::scripted_client_with_body;
 use axum::Router;
 use axum::body::Body;
 use http::{Method, Request, StatusCode};

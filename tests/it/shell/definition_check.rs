@@ -1,7 +1,7 @@
 //! Fields that the definitions in the cluster lack are reported once they are confirmed, until the definitions have them.
 #![expect(clippy::disallowed_methods, reason = "the test runs the server and waits")]
 
-use super::shell_executor::{RecordedRequests, scripted_client};
+use crate::fixtures::scripted_client::{RecordedRequests, scripted_client};
 use serde_json::{Value, json};
 use sluice::api::crd;
 use sluice::api::crd::served::MissingFields;

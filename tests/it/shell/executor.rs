@@ -1,95 +1,21 @@
 //! The executor against a scripted API server: which requests are sent, and which deltas are fed back in which order.
 #![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use kube::client::Body;
+use crate::fixtures::scripted_client::{executor, scripted_client, write};
+use http::Method;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::{RequeueState, WorkloadStatus};
 use sluice::cache::Kind;
 use sluice::frameworks::JobKind;
-use sluice::kube::client::Caller;
-use sluice::kube::executor::{Executor, ExecutorSettings, RefusalLog};
-use sluice::kube::lease::Fence;
 use sluice::kube::task_queue::Task;
 use sluice::reconciler::{Delta, Verb, Write, WriteClass, WriteOutcome};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-pub(crate) type RecordedRequests = Arc<Mutex<Vec<(Method, String, String, Value)>>>;
-
-/// A client whose server answers by the script.
-pub(crate) fn scripted_client(
-    script: impl Fn(&Method, &str) -> (u16, Value) + Clone + Send + Sync + 'static,
-) -> (kube::Client, RecordedRequests) {
-    scripted_client_with_body(move |method, uri, _| script(method, uri))
-}
-
-/// [`scripted_client`] with a script that also reads the request body.
-pub(crate) fn scripted_client_with_body(
-    script: impl Fn(&Method, &str, &Value) -> (u16, Value) + Clone + Send + Sync + 'static,
-) -> (kube::Client, RecordedRequests) {
-    let seen = RecordedRequests::default();
-    let log = Arc::clone(&seen);
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (script, log) = (script.clone(), Arc::clone(&log));
-        async move {
-            let (parts, body) = request.into_parts();
-            let bytes = body.collect().await?.to_bytes();
-            let uri = parts.uri.path_and_query().unwrap().to_string();
-            let content = parts.headers.get("content-type").map(|value| value.to_str().unwrap().to_owned());
-            let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-            let (code, answer) = script(&parts.method, &uri, &value);
-            log.lock().unwrap().push((parts.method, uri, content.unwrap_or_default(), value));
-            if code == 0 {
-                std::future::pending::<()>().await;
-            }
-            let body = Body::from(serde_json::to_vec(&answer).unwrap());
-            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(
-                Response::builder().status(StatusCode::from_u16(code).unwrap()).body(body).unwrap(),
-            )
-        }
-    });
-    (kube::Client::new(service, "default"), seen)
-}
-
 fn failure(code: u16) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no", "reason": "X", "code": code})
-}
-
-pub(crate) fn write(id: u64, verb: Verb, subresource: Option<&'static str>) -> Write {
-    let body = json!({"metadata": {"resourceVersion": "7"}});
-    Write {
-        id,
-        kind: Kind::Workload,
-        key: ObjectKey::new("ns", "w"),
-        verb,
-        subresource,
-        body,
-        status: None,
-        response_metadata_only: false,
-        class: WriteClass::Other,
-        bypasses_in_flight: false,
-    }
-}
-
-/// An executor that sends writes at once while its fence is open, and reports an unknown outcome after 5 ms.
-pub(crate) fn executor<S>(client: kube::Client, open: bool, sink: S) -> Executor<S> {
-    let fence = Fence::default();
-    if open {
-        fence.open_forever();
-    }
-    Executor {
-        caller: Caller::new(client, Duration::from_millis(200)),
-        settings: ExecutorSettings { retry_delay: Duration::from_millis(5), ..ExecutorSettings::default() },
-        fence,
-        under_load: Arc::default(),
-        sink,
-        on_call: Arc::new(|_, _| {}),
-        refusal_log: RefusalLog::default(),
-    }
 }
 
 async fn run_writes(

@@ -1,7 +1,7 @@
 //! Flavors and findings over TLS: what nodes have, how many pods fit, and what cannot work.
 
-use crate::core_fixture::Core;
-use crate::shell_views::{TABLE, Views};
+use crate::fixtures::leading_core::Core;
+use crate::shell::views::{TABLE, Views};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::reconciler::CoreSettings;

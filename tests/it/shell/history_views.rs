@@ -1,7 +1,7 @@
 //! The resources of the history over TLS: what the history is asked, with which access, and what comes of its answers.
 #![expect(clippy::disallowed_methods, reason = "the server reads the clock too")]
 
-use crate::shell_views::{TABLE, Views};
+use crate::shell::views::{TABLE, Views};
 use serde_json::json;
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::history::{HistoryAnswer, HistoryQuestion, HistoryTopic, Rollup};

@@ -1,7 +1,7 @@
 //! How a follower asks the leader: which certificates and addresses it trusts, and what becomes of a call to one that hangs or ends.
 #![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
-use crate::shell_visibility::{Server, clients};
+use crate::shell::visibility::{Server, clients};
 use axum::{Json, Router};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -2,7 +2,7 @@
 //! reviews.
 #![expect(clippy::disallowed_methods, reason = "clients run and wait")]
 
-use super::shell_executor::scripted_client_with_body;
+use crate::fixtures::scripted_client::scripted_client_with_body;
 use axum::Router;
 use axum::body::Body;
 use http::{Request, StatusCode};

@@ -1,8 +1,8 @@
 //! The certificate of a process that serves no webhooks: the manager issues it into a Secret of its own, and the process serves it without
 //! reading that of the webhooks.
 
-use crate::fake_api::FakeApi;
-use crate::shell_serving_certificate::{CA_SECRET, SECRET, publish, settings, start_with};
+use crate::fixtures::fake_api::FakeApi;
+use crate::shell::serving_certificate::{CA_SECRET, SECRET, publish, settings, start_with};
 use jiff::SignedDuration;
 use serde_json::json;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings, ObserverCertificate};

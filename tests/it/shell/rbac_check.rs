@@ -1,8 +1,8 @@
 //! Missing permissions, from the start or later, are reported until they are granted.
 #![expect(clippy::disallowed_methods, reason = "the test runs the server and waits")]
 
-use super::shell_executor::scripted_client_with_body;
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
+use crate::fixtures::scripted_client::scripted_client_with_body;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};

@@ -1,7 +1,7 @@
 //! The served certificate and its verification, against a fake API server with Secrets and webhook configurations.
 #![expect(clippy::disallowed_methods, reason = "the certificates' task runs beside the test")]
 
-use crate::fake_api::FakeApi;
+use crate::fixtures::fake_api::FakeApi;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::v1beta1::CONVERTED;

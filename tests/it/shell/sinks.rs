@@ -1,7 +1,7 @@
 //! Two API servers followed by one process: what comes from each reaches its own sink, and no other.
 #![expect(clippy::disallowed_methods, reason = "the test runs both executors")]
 
-use crate::shell_executor::{RecordedRequests, executor, scripted_client, write};
+use crate::fixtures::scripted_client::{RecordedRequests, executor, scripted_client, write};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::kube::sink::{DeltaSink, SinkClosed};

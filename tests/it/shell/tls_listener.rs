@@ -1,7 +1,7 @@
 //! The TLS listener on loopback: certificates replaced under connections, limits, slow clients, drain.
 #![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
-use crate::client_certificates::Authority;
+use crate::fixtures::client_certificates::Authority;
 use axum::Router;
 use jiff::Timestamp;
 use rcgen::ExtendedKeyUsagePurpose;

@@ -1,9 +1,9 @@
 //! The group of views over TLS: lists, Tables, errors, rights, and the private path to the leader.
 
-use crate::client_certificates::{Authority, Identity};
-use crate::core_fixture::{Core, JOB, condition, job, workload};
-use crate::shell_history_views::history;
-use crate::shell_visibility::{Answer, Server};
+use crate::fixtures::client_certificates::{Authority, Identity};
+use crate::fixtures::leading_core::{Core, JOB, condition, job, workload};
+use crate::shell::history_views::history;
+use crate::shell::visibility::{Answer, Server};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use sluice::api::names::SUBMITTER_ANNOTATION;

@@ -1,7 +1,7 @@
 //! The server of aggregated API groups over TLS: who is heard, what is answered before and after the first lists, and in which form.
 #![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
-use crate::client_certificates::{Authority, Identity, client_config};
+use crate::fixtures::client_certificates::{Authority, Identity, client_config};
 use arc_swap::ArcSwap;
 use axum::extract::State;
 use axum::{Json, Router};

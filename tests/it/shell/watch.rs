@@ -1,6 +1,6 @@
 //! Watches against a scripted API server.
 
-use crate::shell_executor::scripted_client;
+use crate::fixtures::scripted_client::scripted_client;
 use serde_json::json;
 use sluice::cache::Kind;
 use sluice::kube::watch::{Selection, WatchSettings, run_watch};

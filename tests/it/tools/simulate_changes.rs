@@ -1,6 +1,6 @@
 //! Changes of single fields in `simulate`, comparisons of two runs, and reports about few workloads.
 
-use crate::simulate_command::{QUEUES, TestFolder, run_simulate};
+use crate::fixtures::simulate_command::{QUEUES, TestFolder, run_simulate};
 use serde_json::Value;
 
 fn job(name: &str, pods: u32) -> String {

@@ -1,7 +1,7 @@
 //! The checks of an audit, each found where it holds and not where it does not, and only by readers of its objects.
 
-use crate::audit_commands::assert_runs_as_it_stands;
-use crate::core_fixture::{Core, JOB, condition, put_job_and_workload};
+use crate::fixtures::audit_commands::assert_runs_as_it_stands;
+use crate::fixtures::leading_core::{Core, JOB, condition, put_job_and_workload};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::cache::Kind;

@@ -1,7 +1,7 @@
 //! What the audit says of workloads that time does not admit, and what the readers of a namespace are told.
 
-use crate::audit::{assert_found, core, node, published, queue, quota, workload};
-use crate::core_fixture::{Core, condition};
+use crate::fixtures::leading_core::{Core, condition};
+use crate::views::audit::{assert_found, core, node, published, queue, quota, workload};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::dashboard::AuditQuery;

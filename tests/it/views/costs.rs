@@ -2,7 +2,7 @@
 //! BENCHMARKS.md. In every run: a page costs what it shows, not what is queued.
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
 
-use crate::core_fixture::{Core, condition};
+use crate::fixtures::leading_core::{Core, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;

@@ -1,7 +1,8 @@
 //! Jobs that run when a manager starts which charges their kind for more than the one before it did: they run on, on the quota that
 //! they were given, until they start again or change their size.
 
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_server::{JobServer, kind};
+use crate::fixtures::server_views::Shown as _;
 use serde_json::{Value, json};
 use sluice::admission::AdmissionSettings;
 use sluice::cache::Kind;

@@ -1,7 +1,7 @@
 //! A pending Workload whose quota is free and whose nodes are full: said once, then what is on them. The page of the flavor shows it,
 //! to a tenant its own part.
 
-use crate::verdict_lines::{kueue, meta, queues, workload};
+use crate::fixtures::offline_objects::{kueue, meta, queues, workload};
 use serde_json::{Value, json};
 use sluice::dashboard::{FlavorPage, FlavorQuery, HeatCell, Page, build};
 use sluice::people::views::{Look, why as why_text};

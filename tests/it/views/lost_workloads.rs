@@ -1,6 +1,6 @@
 //! Workloads whose LocalQueue or ClusterQueue does not exist: they wait, and every page counts them.
 
-use crate::core_fixture::{Core, condition, put_job_and_workload};
+use crate::fixtures::leading_core::{Core, condition, put_job_and_workload};
 use serde_json::json;
 use sluice::cache::Kind;
 use sluice::dashboard::PendingQuery;

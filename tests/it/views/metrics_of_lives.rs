@@ -2,7 +2,8 @@
 //! series of a ClusterQueue that it changes, and by how much; the expected values follow from Kueue's source, where each family is
 //! reported. Deviations that are wanted are rows of COMPATIBILITY.md.
 
-use crate::job_server::{JobServer, kind, pod};
+use crate::fixtures::job_server::{JobServer, kind, pod};
+use crate::fixtures::server_views::Shown as _;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::admission::AdmissionSettings;
@@ -15,7 +16,7 @@ use sluice::metrics::model::{MetricFamilies, Role};
 use sluice::reconciler::CoreSettings;
 use std::collections::BTreeMap;
 
-pub(super) const FAMILIES: MetricFamilies = MetricFamilies {
+pub(crate) const FAMILIES: MetricFamilies = MetricFamilies {
     cluster_queue_resources: false,
     local_queues: true,
     cohorts: false,
@@ -31,15 +32,15 @@ const LEFT_OUT: [&str; 4] = [
 ];
 
 /// A manager, and the values of its metrics page after the last step.
-pub(super) struct Life {
-    pub(super) server: JobServer,
-    pub(super) counters: Counters,
-    pub(super) values: BTreeMap<String, f64>,
+pub(crate) struct Life {
+    pub(crate) server: JobServer,
+    pub(crate) counters: Counters,
+    pub(crate) values: BTreeMap<String, f64>,
 }
 
 impl Life {
     /// A queue of as many CPUs, with preemption of lower priority, two priority classes and `waitForPodsReady`.
-    pub(super) fn new(frameworks: &[&str], cpus: &str) -> Self {
+    pub(crate) fn new(frameworks: &[&str], cpus: &str) -> Self {
         let frameworks = frameworks.iter().map(|name| (*name).to_owned()).collect();
         let mut settings = CoreSettings { frameworks, ..CoreSettings::default() };
         settings.lifecycle.pods_ready = Some(PodsReadyLimits {
@@ -78,7 +79,7 @@ impl Life {
     /// Returns what has changed since the last call: series of ClusterQueues, each with its labels and the change. A series of the
     /// LocalQueue changes as that of its ClusterQueue.
     #[track_caller]
-    pub(super) fn changes(&mut self) -> Vec<String> {
+    pub(crate) fn changes(&mut self) -> Vec<String> {
         for observation in std::mem::take(&mut self.server.observed) {
             self.counters.observe(&observation, Role::Leader);
         }
@@ -172,7 +173,7 @@ fn series(change: &str) -> Vec<String> {
 }
 
 /// Parses the series of Kueue's families; of histograms the counts. Labels are sorted as on the page, without quotes and role.
-pub(super) fn parse(page: &str) -> BTreeMap<String, f64> {
+pub(crate) fn parse(page: &str) -> BTreeMap<String, f64> {
     let mut values = BTreeMap::new();
     for line in page.lines().filter(|line| line.starts_with("kueue_")) {
         let (series, value) = line.rsplit_once(' ').unwrap();
@@ -193,7 +194,7 @@ pub(super) fn parse(page: &str) -> BTreeMap<String, f64> {
 }
 
 /// A Job of pods of one CPU.
-pub(super) fn job(name: &str, pods: i32, class: &str) -> Value {
+pub(crate) fn job(name: &str, pods: i32, class: &str) -> Value {
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [
         {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}});
     json!({"metadata": {"name": name, "namespace": "ns", "labels": {
@@ -209,7 +210,7 @@ fn ready(server: &mut JobServer, name: &str, pods: i32) {
     set_status(server, name, &json!({"active": pods, "ready": pods}));
 }
 
-pub(super) fn complete(server: &mut JobServer, name: &str) {
+pub(crate) fn complete(server: &mut JobServer, name: &str) {
     let end = json!({"type": "Complete", "status": "True", "message": "done"});
     set_status(server, name, &json!({"conditions": [end]}));
 }

@@ -1,6 +1,6 @@
 //! The true obstacle of a pending Workload, as `why` and a page say it: from objects as a cluster has them.
 
-use crate::verdict_lines::{kueue, meta, queues, workload};
+use crate::fixtures::offline_objects::{kueue, meta, queues, workload};
 use serde_json::{Value, json};
 use sluice::people::views::{Look, why as why_text, workloads as workload_list};
 use sluice::reconciler::CoreSettings;

@@ -1,7 +1,7 @@
 //! Whether a Workload fits beside pods that others run on its nodes, with and without quota.
 
-use crate::obstacles::{audited, nodes, one_host, rows, why};
-use crate::verdict_lines::{kueue, meta, workload};
+use crate::fixtures::offline_objects::{kueue, meta, workload};
+use crate::views::obstacles::{audited, nodes, one_host, rows, why};
 use serde_json::{Value, json};
 use sluice::visibility::views::BlockerKindView;
 

@@ -1,7 +1,7 @@
 //! Past usage of LocalQueues goes on when another manager leads: it is what the former leader has written, and the entry penalties
 //! that it has not written yet.
 
-use crate::core_fixture::{Core, condition, workload};
+use crate::fixtures::leading_core::{Core, condition, workload};
 use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::{Value, json};

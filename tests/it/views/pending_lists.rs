@@ -1,6 +1,6 @@
 //! Lists of pending workloads over all queues, in each of their orders, and the largest workloads with quota.
 
-use crate::core_fixture::{Core, START, condition, put_job_and_workload};
+use crate::fixtures::leading_core::{Core, START, condition, put_job_and_workload};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,6 +1,6 @@
 //! Lists of workloads with quota and of finished ones, the newest first, and the pages of the dashboard that show them.
 
-use crate::core_fixture::{Core, START, condition, put_job_and_workload};
+use crate::fixtures::leading_core::{Core, START, condition, put_job_and_workload};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::json;

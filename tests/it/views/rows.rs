@@ -1,6 +1,7 @@
 //! Views of users, from what a core publishes: rows of workloads with positions and blockers, pages in both orders, and queues.
 
-use crate::core_fixture::{Core, condition, put_job_and_workload};
+use crate::fixtures::leading_core;
+use crate::fixtures::leading_core::{Core, condition, put_job_and_workload};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -237,7 +238,7 @@ fn queues_have_quota_counts_and_reasons() {
     let mut core = core();
     put(&mut core, ("ns", "a", "lq"), 0, &[condition("QuotaReserved", "False", "WaitingForQuota")]);
     core.put(Kind::Cohort, json!({"metadata": {"name": "org"}, "spec": {}}));
-    core.now = Timestamp::from_second(crate::core_fixture::START + 120).unwrap();
+    core.now = Timestamp::from_second(leading_core::START + 120).unwrap();
     core.feed(Delta::Leading(true));
     core.feed(Delta::Tick);
     let (snapshot, everything) = (core.state.snapshot(), Access::everything());
@@ -286,7 +287,7 @@ fn queues_have_quota_counts_and_reasons() {
 fn a_cycle_of_cohorts_ends_the_answer() {
     let mut core = core();
     core.put(Kind::Cohort, json!({"metadata": {"name": "org"}, "spec": {"parentName": "team"}}));
-    core.now = Timestamp::from_second(crate::core_fixture::START + 120).unwrap();
+    core.now = Timestamp::from_second(leading_core::START + 120).unwrap();
     core.feed(Delta::Tick);
     let (snapshot, everything) = (core.state.snapshot(), Access::everything());
     let cohort = queue_views::cohort(&snapshot, &everything, "org").unwrap();

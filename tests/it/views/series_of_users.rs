@@ -1,7 +1,8 @@
 //! What users name does not decide how many series a metrics page has.
 
 use super::metrics_of_lives::{FAMILIES, Life, complete, job, parse};
-use crate::job_server::kind;
+use crate::fixtures::job_server::kind;
+use crate::fixtures::server_views::Shown as _;
 use jiff::SignedDuration;
 use serde_json::json;
 use sluice::cache::Kind;

@@ -1,6 +1,6 @@
 //! The submitter of a job, as its Workload and lists have it.
 
-use crate::core_fixture::{Core, JOB, job, writes};
+use crate::fixtures::leading_core::{Core, JOB, job, writes};
 use serde_json::{Value, json};
 use sluice::api::names::SUBMITTER_ANNOTATION;
 use sluice::cache::Kind;

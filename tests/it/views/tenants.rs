@@ -1,6 +1,6 @@
 //! Two tenants share queues: nothing that is made for one names the other, in views, in answers of the leader and in findings.
 
-use crate::core_fixture::{Core, condition, put_job_and_workload};
+use crate::fixtures::leading_core::{Core, condition, put_job_and_workload};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;

@@ -1,5 +1,6 @@
 //! Lines of verdicts that are wrong as soon as one number of them is: from objects as a cluster has them.
 
+use crate::fixtures::offline_objects::{meta, queues, workload};
 use serde_json::{Value, json};
 use sluice::reconciler::CoreSettings;
 use sluice::visibility::access::Access;
@@ -7,51 +8,6 @@ use sluice::visibility::offline::OfflineState;
 use sluice::visibility::page::ModelError;
 use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
 use sluice::visibility::views::{BlockerKindView, ChangeKind, SourceKind, Verdict};
-
-const CREATED: &str = "2027-01-15T08:00:00Z";
-
-pub(crate) fn meta(name: &str, namespace: &str) -> Value {
-    json!({"name": name, "namespace": namespace, "uid": format!("u-{name}"), "resourceVersion": "1", "generation": 1,
-        "creationTimestamp": CREATED})
-}
-
-pub(crate) fn kueue(kind: &str, name: &str, namespace: &str, spec: &Value) -> Value {
-    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta(name, namespace), "spec": spec})
-}
-
-/// Namespace, flavor, and a LocalQueue for each ClusterQueue, of nominal quotas of CPU and more fields of its spec.
-pub(crate) fn queues(queues: &[(&str, u32, Value)]) -> Vec<Value> {
-    let mut objects = vec![
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": meta("ns", "")}),
-        kueue("ResourceFlavor", "f", "", &json!({})),
-    ];
-    for (name, nominal, more) in queues {
-        let mut spec = json!({"namespaceSelector": {}, "cohortName": "c", "resourceGroups": [{"coveredResources": ["cpu"],
-            "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": nominal}]}]}]});
-        for (field, value) in more.as_object().unwrap() {
-            spec[field] = value.clone();
-        }
-        objects.push(kueue("ClusterQueue", name, "", &spec));
-        objects.push(kueue("LocalQueue", name, "ns", &json!({"clusterQueue": name})));
-    }
-    objects
-}
-
-/// A Workload whose pod sets have this many pods of one CPU.
-pub(crate) fn workload(name: &str, queue: &str, pods: &[u32], admitted: bool) -> Value {
-    let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}});
-    let set = |(index, count): (usize, &u32)| json!({"name": format!("set-{index}"), "count": count, "template": {"spec": {"containers": [container]}}});
-    let sets: Vec<Value> = pods.iter().enumerate().map(set).collect();
-    let mut workload = kueue("Workload", name, "ns", &json!({"queueName": queue, "podSets": sets}));
-    if admitted {
-        let assigned = |(index, count): (usize, &u32)| json!({"name": format!("set-{index}"), "count": count, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": count.to_string()}});
-        let assigned: Vec<Value> = pods.iter().enumerate().map(assigned).collect();
-        let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": CREATED});
-        workload["status"] = json!({"admission": {"clusterQueue": queue, "podSetAssignments": assigned},
-            "conditions": [condition("Admitted"), condition("QuotaReserved")]});
-    }
-    workload
-}
 
 fn question(name: &str) -> VerdictQuestion {
     let workload = WorkloadName::parse(name, "ns");

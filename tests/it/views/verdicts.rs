@@ -1,6 +1,6 @@
 //! Verdicts for users, from a core that decides: what is missing, what would change it, and what other tenants' names never get into.
 
-use crate::core_fixture::{Core, condition, put_job_and_workload};
+use crate::fixtures::leading_core::{Core, condition, put_job_and_workload};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::reconciler::{CoreSettings, Delta};

@@ -16,7 +16,7 @@ use Stage::{Alpha, Beta, Deprecated, Stable};
 /// Values of a gate that this version supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Support {
-    /// On and off; `tests/it/gate_effects` has an input whose outcome differs.
+    /// On and off; `tests/it/settings/gate_effects` has an input whose outcome differs.
     Toggleable,
     /// On and off, but a part of the feature is missing; contains the consequence.
     PartiallySupported(&'static str),

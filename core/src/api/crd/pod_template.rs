@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! kubectl get --raw /openapi/v3/api/v1 > core.json
-//! SLUICE_OPENAPI=core.json cargo test --test it pod_template
+//! SLUICE_OPENAPI=core.json cargo test --test it pods::template
 //! ```
 //!
 //! Omitted: descriptions, enums (a newer server may know more values), defaults that are zero values, patch strategies.

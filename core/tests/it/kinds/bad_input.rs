@@ -4,12 +4,14 @@
 //! webhook answered. Such an object runs, or says why it does not, by the condition of its Workload or by an event; it costs few
 //! writes, no other job waits for it, and nothing is left of it when it is deleted.
 
-use crate::every_job_kind::{sample, server_of_all_kinds};
-use crate::job_samples::{RelatedSamples, submitted};
-use crate::job_server::JobServer;
+use crate::fixtures::every_job_kind::{sample, server_of_all_kinds};
+use crate::fixtures::job_samples::{RelatedSamples, submitted};
+use crate::fixtures::job_server::JobServer;
 use serde_json::{Map, Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{Beside, Framework, JobKind, PodGrouping, PodSets, Role, framework, frameworks};
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{
+    Beside, Framework, JobKind, PodGrouping, PodSets, Role, framework, frameworks,
+};
 
 /// Maximum number of writes that an object costs.
 const MAX_WRITES: usize = 60;

@@ -1,8 +1,8 @@
 //! What the status of a batch/v1 Job says.
 
-use crate::job_samples::stored;
+use crate::fixtures::job_samples::stored;
 use serde_json::{Value, json};
-use sluice::frameworks::{Framework, framework};
+use sluice_core::frameworks::{Framework, framework};
 
 /// The row of batch/v1 Job, and its sample.
 fn batch_job() -> (&'static Framework, Value) {

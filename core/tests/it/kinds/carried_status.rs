@@ -1,13 +1,13 @@
 //! Workloads that take the place of others of the same job: what was counted about the job goes on.
 
-use crate::core_fixture::START;
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_server::{JobServer, kind};
+use crate::fixtures::leading_core::START;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::admission::AdmissionSettings;
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, framework};
-use sluice::reconciler::CoreSettings;
+use sluice_core::admission::AdmissionSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Framework, framework};
+use sluice_core::reconciler::CoreSettings;
 
 const LIMIT: i64 = 60;
 const LIMIT_LABEL: &str = "kueue.x-k8s.io/max-exec-time-seconds";

@@ -1,11 +1,11 @@
 //! Jobs that run and get other roles: they are stopped, and the roles that are left are restored by their names.
 
-use crate::every_job_kind::{sample, server_of_all_kinds};
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::every_job_kind::{sample, server_of_all_kinds};
+use crate::fixtures::job_server::{JobServer, kind};
 use serde_json::{Value, json};
-use sluice::api::names;
-use sluice::cache::Kind;
-use sluice::frameworks::framework;
+use sluice_core::api::names;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::framework;
 
 /// Adds a copy of a role, as it was before the start, to an array of roles.
 fn add(job: &mut Value, submitted: &Value, list: &str, name: &str) {

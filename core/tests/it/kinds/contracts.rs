@@ -1,12 +1,12 @@
 //! Contract of every job kind, checked for each row of the table.
 
-use crate::job_samples::{RelatedSamples, decode, stored, with_template};
+use crate::fixtures::job_samples::{RelatedSamples, decode, stored, with_template};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
-use sluice::api::validation::Gates;
-use sluice::frameworks::{
+use sluice_core::api::validation::Gates;
+use sluice_core::frameworks::{
     Beside, Elastic, Framework, JobError, JobPatch, JobView, PatchBody, PlayedState, PodSetView, PodSets,
     Priority, Role, TemplateInfo, WorkloadRequest, frameworks, pod_set_fingerprint, pod_set_infos,
     workload_body,

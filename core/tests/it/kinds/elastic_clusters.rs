@@ -1,10 +1,10 @@
 //! Elastic RayClusters of which one group grows while another one shrinks: pods that are gone are not charged while the growth waits,
 //! and pods that still run are.
 
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_server::{JobServer, kind};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::framework;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::framework;
 
 const GATE: &str = "kueue.x-k8s.io/elastic-job";
 const GROUPS: [&str; 2] = ["a", "b"];

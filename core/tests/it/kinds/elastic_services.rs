@@ -1,11 +1,11 @@
 //! Elastic RayServices that are upgraded: both RayClusters, which autoscalers resize, stay within what the RayService is charged for.
 
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_server::{JobServer, kind};
 use serde_json::{Value, json};
-use sluice::admission::AdmissionSettings;
-use sluice::cache::Kind;
-use sluice::frameworks::framework;
-use sluice::reconciler::CoreSettings;
+use sluice_core::admission::AdmissionSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::framework;
+use sluice_core::reconciler::CoreSettings;
 
 const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
 

@@ -1,10 +1,10 @@
 //! Slices of elastic Jobs that users deactivate, and that wait in a queue that admits nothing.
 
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_server::{JobServer, kind};
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::frameworks::framework;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::framework;
 
 /// A queue of 8 CPUs with an elastic Job of pods of one CPU, which runs.
 fn running(pods: i32) -> JobServer {

@@ -1,73 +1,13 @@
 //! Rules that hold for the jobs of every kind: which wait for admission, and which queue they get. Each served row of the table
 //! is tried, by its sample.
 
-use crate::job_samples::{related, submitted};
-use crate::job_server::JobServer;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use crate::fixtures::every_job_kind::{Managed, Namespace, QUEUE, sample, server};
+use crate::fixtures::job_server::JobServer;
 use serde_json::{Value, json};
-use sluice::admission::AdmissionSettings;
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, LabelValue, Role, framework, frameworks, pod_selector};
-use sluice::reconciler::CoreSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Framework, JobKind, LabelValue, Role, framework, frameworks, pod_selector};
 
-const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 const PARENT: &str = "kueue.x-k8s.io/pod-suspending-parent";
-
-/// Which jobs a configuration manages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Managed {
-    WithQueue,
-    All,
-}
-
-/// Whether the namespace of the jobs is one of those of the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Namespace {
-    Selected,
-    Other,
-}
-
-/// Returns a manager of all kinds, with the objects that the samples read.
-pub(crate) fn server_of_all_kinds(
-    change: impl FnOnce(&mut CoreSettings, &mut AdmissionSettings),
-) -> JobServer {
-    let frameworks: std::collections::BTreeSet<String> =
-        frameworks().map(|row| row.name.to_owned()).collect();
-    let mut core = CoreSettings { frameworks, ..CoreSettings::default() };
-    let mut admission = AdmissionSettings::default();
-    change(&mut core, &mut admission);
-    let mut server = JobServer::with_settings(core, admission, "100");
-    for (kind, object) in related() {
-        server.create(kind, object);
-    }
-    server
-}
-
-fn server(managed: Managed, namespace: Namespace) -> JobServer {
-    server_of_all_kinds(|core, admission| {
-        core.manage_jobs_without_queue_name = managed == Managed::All;
-        admission.manage_jobs_without_queue_name = managed == Managed::All;
-        if namespace == Namespace::Other {
-            let labels = [("team".to_owned(), "a".to_owned())].into();
-            let selector = LabelSelector { match_labels: Some(labels), match_expressions: None };
-            core.managed_namespaces = selector.clone();
-            admission.managed_namespaces = selector;
-        }
-    })
-}
-
-/// Returns the sample of a kind, that would run at once.
-pub(crate) fn sample(row: &Framework, queue: &str) -> Value {
-    let mut object = submitted(row);
-    object["metadata"] = json!({"name": row.gvk.kind.to_lowercase(), "namespace": "ns"});
-    if !queue.is_empty() {
-        object["metadata"]["labels"] = json!({ QUEUE: queue });
-    }
-    if let Some(suspend) = row.fields.suspend {
-        *object.pointer_mut(suspend).unwrap() = json!(false);
-    }
-    object
-}
 
 /// Returns whether a stored object cannot run: it is suspended, its gate holds it, or its templates are marked.
 fn is_held(row: &Framework, object: &Value) -> bool {

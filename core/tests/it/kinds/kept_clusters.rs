@@ -1,11 +1,11 @@
 //! The RayCluster of a RayService that waits or is preempted. KubeRay neither suspends nor resumes it, and prepares a second one if the
 //! RayService changes while the head of the first one is there.
 
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_server::{JobServer, kind};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::framework;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::framework;
 
 const STOPPED: &str = "sluice.dev/stopped-below";
 const WAITS: &str = "sluice.dev/waits-for-room";

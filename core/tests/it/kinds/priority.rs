@@ -1,7 +1,7 @@
 //! Resolution of a Job's priority from its labels and classes.
 
 use serde_json::{Value, json};
-use sluice::frameworks::{MissingClass, Priority, PriorityLookup, framework};
+use sluice_core::frameworks::{MissingClass, Priority, PriorityLookup, framework};
 
 struct Classes {
     default: bool,

@@ -1,10 +1,10 @@
 //! Sets that are deleted without their pods and created again, which changes fields that nothing else can change: the pods run on, and
 //! each is charged once.
 
-use crate::job_server::{JobServer, kind, pod};
+use crate::fixtures::job_server::{JobServer, kind, pod};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::CoreSettings;
 
 const LWS: &str = "leaderworkerset.x-k8s.io/leaderworkerset";
 const GROUP: &str = "kueue.x-k8s.io/pod-group-name";

@@ -1,9 +1,9 @@
 //! Queued objects that say how many pods they have, or what these request, in a way that their controllers refuse or that contradicts
 //! itself: they are refused by the name of the field; objects in no queue are left to their controllers.
 
-use crate::job_server::JobServer;
+use crate::fixtures::job_server::JobServer;
 use serde_json::{Value, json};
-use sluice::frameworks::{Framework, framework};
+use sluice_core::frameworks::{Framework, framework};
 
 /// Asserts that objects are refused with these parts of a message, in a queue alone; without any, that they are taken.
 fn check(row: &'static Framework, spec: &Value, parts: &[&str]) {

@@ -1,13 +1,13 @@
 //! Pod templates of running jobs from which another client removes what their start has added, as a tool does that applies the
 //! manifest: it is put back, and the jobs run on.
 
-use crate::job_samples::{related, submitted};
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_samples::{related, submitted};
+use crate::fixtures::job_server::{JobServer, kind};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, Role, framework, frameworks};
-use sluice::reconciler::CoreSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Framework, Role, framework, frameworks};
+use sluice_core::reconciler::CoreSettings;
 
 fn template() -> Value {
     json!({"spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}})

@@ -1,10 +1,10 @@
 //! Jobs whose status says that they run after it said that they had finished: each run has its quota.
 
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_server::{JobServer, kind};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, framework};
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Framework, framework};
 
 /// A kind with two states of its status, in which it has ended and in which it runs.
 struct Case {

@@ -1,9 +1,9 @@
 //! The number of replicas of a StatefulSet, changed by the subresource `scale`, as `kubectl scale` and autoscalers do: it has the
 //! rules of a change of the object.
 
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_server::{JobServer, kind};
 use serde_json::{Value, json};
-use sluice::frameworks::framework;
+use sluice_core::frameworks::framework;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
@@ -88,7 +88,7 @@ fn set_that_was_scaled_past_the_webhook_says_how_to_go_on() {
         // The way that it names.
         server.edit(kind("apps", "StatefulSet"), "s", |set| set["spec"]["replicas"] = json!(0));
         server.edit(kind("apps", "StatefulSet"), "s", |set| set["spec"]["replicas"] = json!(to));
-        let workload = server.get(sluice::cache::Kind::Workload, &server.workload_name()).unwrap();
+        let workload = server.get(sluice_core::cache::Kind::Workload, &server.workload_name()).unwrap();
         assert_eq!(workload["spec"]["podSets"][0]["count"], to);
     }
 }

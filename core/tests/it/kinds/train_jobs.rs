@@ -1,12 +1,12 @@
 //! TrainJobs whose runtime changes or goes: a queued one follows its runtime, one that runs was decided when it started.
 
-use crate::job_samples::{related, submitted};
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_samples::{related, submitted};
+use crate::fixtures::job_server::{JobServer, kind};
 use serde_json::{Value, json};
-use sluice::admission::AdmissionSettings;
-use sluice::cache::Kind;
-use sluice::frameworks::framework;
-use sluice::reconciler::CoreSettings;
+use sluice_core::admission::AdmissionSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::framework;
+use sluice_core::reconciler::CoreSettings;
 
 const NAME: &str = "train";
 

@@ -1,14 +1,14 @@
 //! Capacity reservations of preemptors that wait for their victims: fixed scenarios.
 
-use super::builders::{
+use super::scenarios::count_victims;
+use crate::fixtures::builders::{
     admitted_names, charge, cpu_workload, engine, flavor_group, key, limits, queue, run_until_idle,
     single_flavor_group,
 };
-use super::scenarios::count_victims;
 use jiff::Timestamp;
-use sluice::api::reason::PendingReason;
-use sluice::api::v1beta2::{ClusterQueuePreemption, WithinClusterQueuePolicy};
-use sluice::scheduler::{Charge, ClusterQueue, Decision, Engine, Outcome, Workload};
+use sluice_core::api::reason::PendingReason;
+use sluice_core::api::v1beta2::{ClusterQueuePreemption, WithinClusterQueuePolicy};
+use sluice_core::scheduler::{Charge, ClusterQueue, Decision, Engine, Outcome, Workload};
 
 /// Workloads of lower priority in the same queue may be preempted.
 fn preempt_lower_priority() -> ClusterQueuePreemption {

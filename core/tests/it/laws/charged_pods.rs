@@ -1,15 +1,15 @@
 //! What pods request, transformed as configured, is never more than what their Workload was charged.
 //!
 //! The model of what the API server makes of a pod is compared with a table recorded from one
-//! (`tests/pods-made-by-api-server.json`, written and checked by the end-to-end case `charged_pods`).
+//! (`core/tests/pods-made-by-api-server.json`, written and checked by the end-to-end case `charged_pods`).
 
-use crate::core_fixture::{Core, JOB, condition, job, reserving_workload, workload, writes};
+use crate::fixtures::leading_core::{Core, JOB, condition, job, reserving_workload, workload, writes};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Delta};
-use sluice::resources::Quantity;
-use sluice::resources::transform::{Strategy as Charging, Transform, Transformation};
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, Delta};
+use sluice_core::resources::Quantity;
+use sluice_core::resources::transform::{Strategy as Charging, Transform, Transformation};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -3,19 +3,19 @@
 //! The rules are restated here in the plainest form: all sums are recomputed after every step. In addition, every smaller set
 //! than the chosen one is tried and, where no victims are chosen, every set that the rules permit.
 
-use super::builders::{
-    COHORTS, QUEUES, charge, cohort, config, key, limits, pod_set, queue, single_flavor_group, workload,
-};
 use super::cluster::settings;
 use super::fast_model::{Amounts, FLAVOR_RESOURCES, FastModel, NodeSums, Quota, node_index};
-use super::strategies::preemption_policies;
+use crate::fixtures::builders::{
+    COHORTS, QUEUES, charge, cohort, config, key, limits, pod_set, queue, single_flavor_group, workload,
+};
+use crate::fixtures::preemption_policies::preemption_policies;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluice::api::v1beta2::{
+use sluice_core::api::v1beta2::{
     BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy,
 };
-use sluice::scheduler::{
+use sluice_core::scheduler::{
     Charge, ClusterQueue, Cohort, Engine, EngineSettings, Flavor, Outcome, PreemptionReason,
 };
 use std::cmp::Reverse;

@@ -1,17 +1,19 @@
 //! A simulated cluster around the engine: configuration, workloads that arrive, change, finish and fail, a clock, and victims
 //! that terminate late. It keeps its own record of usage, from the events and decisions alone.
 
-use super::builders::{COHORTS, FLAVORS, QUEUES, RESOURCES, cohort, key, limits, pod_set, queue, workload};
 use super::fast_model::{Amounts, FLAVOR_RESOURCES, FastModel, Node, Quota};
+use crate::fixtures::builders::{
+    COHORTS, FLAVORS, QUEUES, RESOURCES, cohort, key, limits, pod_set, queue, workload,
+};
 use jiff::{SignedDuration, Timestamp};
-use sluice::api::ObjectKey;
-use sluice::api::v1beta2::{
+use sluice_core::api::ObjectKey;
+use sluice_core::api::v1beta2::{
     BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, FlavorFungibility, QueueingStrategy,
     ReclaimPolicy, WithinClusterQueuePolicy,
 };
-use sluice::quota::{FlavorQuotas, ResourceGroup};
-use sluice::resources::Amount;
-use sluice::scheduler::{
+use sluice_core::quota::{FlavorQuotas, ResourceGroup};
+use sluice_core::resources::Amount;
+use sluice_core::scheduler::{
     Charge, ClusterQueue, Cohort, Engine, EngineSettings, FairStrategy, Flavor, FlavorResource, Workload,
 };
 use std::collections::BTreeMap;

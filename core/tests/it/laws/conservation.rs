@@ -1,14 +1,15 @@
 //! I1 conservation, I2 capacity, I3 ancestors, I4 arithmetic, I6 confluence.
 
-use super::builders::{
+use super::model::{Model, cohort_ref, flavor_resources, queue_ref};
+use crate::fixtures::builders;
+use crate::fixtures::builders::{
     AmountRange, COHORTS, QUEUES, Step, apply_step, config, engine, key, pod_set, run_until_idle, step, tree,
     workload,
 };
-use super::model::{Model, cohort_ref, flavor_resources, queue_ref};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluice::resources::Amount;
-use sluice::scheduler::{Engine, FlavorResource, NodeRef, Outcome};
+use sluice_core::resources::Amount;
+use sluice_core::scheduler::{Engine, FlavorResource, NodeRef, Outcome};
 use std::collections::BTreeMap;
 
 fn run_steps(steps: &[Step]) -> (Engine, Model) {
@@ -79,7 +80,7 @@ fn final_steps(model: &Model, steps: &[Step]) -> Vec<Step> {
     config.into_values().chain(charges.into_values()).collect()
 }
 
-fn usage_by_node(engine: &Engine) -> Vec<(NodeRef, BTreeMap<FlavorResource, sluice::quota::NodeUsage>)> {
+fn usage_by_node(engine: &Engine) -> Vec<(NodeRef, BTreeMap<FlavorResource, sluice_core::quota::NodeUsage>)> {
     engine.nodes().map(|(node, _)| (node.clone(), engine.usage(node))).collect()
 }
 
@@ -98,7 +99,7 @@ proptest! {
     ) {
         let (mut engine, _) = run_steps(&steps);
         let before = usage_by_node(&engine);
-        let charge = super::builders::charge(QUEUES[queue], &[("red", "cpu", units), ("blue", "gpu", units)]);
+        let charge = builders::charge(QUEUES[queue], &[("red", "cpu", units), ("blue", "gpu", units)]);
         let extra = key("extra");
         engine.charge(&extra, charge.clone());
         let charged = usage_by_node(&engine);

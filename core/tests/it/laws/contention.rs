@@ -1,17 +1,18 @@
 //! Queues of one cohort that preempt each other without pause, as in the load of `make bench-cluster`: victims terminate one
 //! after the other, return, and preempt again, for quota or for capacity of nodes. Cycles must always terminate.
 
-use super::builders::{charge, engine, key, limits, pod_set, queue, single_flavor_group, workload};
+use crate::fixtures::builders;
+use crate::fixtures::builders::{charge, engine, key, limits, pod_set, queue, single_flavor_group, workload};
 use jiff::{SignedDuration, Timestamp};
-use sluice::api::v1beta2::{
+use sluice_core::api::v1beta2::{
     ClusterQueuePreemption, PodSetTopologyRequest, ReclaimPolicy, WithinClusterQueuePolicy,
 };
-use sluice::resources::{Amount, Requests};
-use sluice::scheduler::{
+use sluice_core::resources::{Amount, Requests};
+use sluice_core::scheduler::{
     Charge, ClusterQueue, Decision, Engine, EngineSettings, Flavor, Outcome, PodSet, PodSetAssignment,
     PodSetPlacement,
 };
-use sluice::topology::{HOSTNAME_LABEL, NodeSpec, Occupancy, PodRequirements, TasGates};
+use sluice_core::topology::{HOSTNAME_LABEL, NodeSpec, Occupancy, PodRequirements, TasGates};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -201,11 +202,7 @@ fn topology_pod_set(item: &Item, cpu: i64) -> PodSet {
         requests: requests_per_pod(cpu),
         ..PodRequirements::default()
     };
-    PodSet {
-        count: 4,
-        pod_requirements: Arc::new(pods),
-        ..super::builders::pod_set("main", 4, &[("cpu", cpu / 4)])
-    }
+    PodSet { count: 4, pod_requirements: Arc::new(pods), ..builders::pod_set("main", 4, &[("cpu", cpu / 4)]) }
 }
 
 /// Requests of one of the four pods.

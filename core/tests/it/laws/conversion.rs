@@ -1,14 +1,14 @@
 //! Round trips between v1beta1 and v1beta2 over random objects of the schemas of both: what comes back is what was given, but
 //! for what Kueue's conversion loses, which is listed here.
 
-use super::builders::config;
 use super::long_histories::SeededRandom;
+use crate::fixtures::builders::config;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sluice::api::crd;
-use sluice::api::v1beta2::TopologyAssignment;
-use sluice::conversion::{MAX_VALUES, Version, answer, convert};
-use sluice::topology::decode;
+use sluice_core::api::crd;
+use sluice_core::api::v1beta2::TopologyAssignment;
+use sluice_core::conversion::{MAX_VALUES, Version, answer, convert};
+use sluice_core::topology::decode;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 

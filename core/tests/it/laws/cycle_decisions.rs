@@ -1,12 +1,12 @@
 //! Checks every decision of a cycle against usage that the test records itself: I2, I3, I18, I19.
 
-use super::builders::key;
 use super::cluster::{Cluster, queue_index, sum_amounts};
 use super::fast_model::{Amounts, FLAVOR_RESOURCES, NodeSums, node_index};
+use crate::fixtures::builders::key;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluice::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
-use sluice::scheduler::{Assignment, Decision, Outcome, PreemptionReason, Victim};
+use sluice_core::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
+use sluice_core::scheduler::{Assignment, Decision, Outcome, PreemptionReason, Victim};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Expected state during a cycle, updated decision by decision.
@@ -39,7 +39,7 @@ fn granted(assignment: &Assignment) -> (usize, Amounts) {
     let mut sum = [0; FLAVOR_RESOURCES];
     for set in &assignment.pod_sets {
         for (resource, flavor) in &set.flavors {
-            let fr = sluice::scheduler::FlavorResource::new(flavor, resource);
+            let fr = sluice_core::scheduler::FlavorResource::new(flavor, resource);
             let part = sum_amounts([(&fr, set.usage[resource].to_i128())].into_iter());
             sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
         }

@@ -2,16 +2,16 @@
 //!
 //! Weights are powers of two here, so that the engine's floating-point shares are equal where the fractions are.
 
-use super::builders::{
-    COHORTS, QUEUES, RESOURCES, charge, cohort, config, key, limits, pod_set, queue, workload,
-};
 use super::cluster::settings;
 use super::fast_model::{Amounts, FLAVOR_RESOURCES, FastModel, NodeSums, Quota, node_index};
+use crate::fixtures::builders::{
+    COHORTS, QUEUES, RESOURCES, charge, cohort, config, key, limits, pod_set, queue, workload,
+};
 use jiff::Timestamp;
 use proptest::prelude::*;
-use sluice::api::v1beta2::{ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy};
-use sluice::quota::{FlavorQuotas, ResourceGroup};
-use sluice::scheduler::{ClusterQueue, Cohort, Engine, Flavor, NodeRef, Outcome};
+use sluice_core::api::v1beta2::{ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy};
+use sluice_core::quota::{FlavorQuotas, ResourceGroup};
+use sluice_core::scheduler::{ClusterQueue, Cohort, Engine, Flavor, NodeRef, Outcome};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 use std::sync::Arc;

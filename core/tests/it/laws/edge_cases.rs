@@ -1,18 +1,18 @@
 //! Order of admission and choice of victims in cases that random worlds rarely reach: one fixed scenario each.
 
-use super::builders::{
+use super::scenarios::count_victims;
+use super::second_passes::{add_hosts, on_host, one_host_workload};
+use crate::fixtures::builders::{
     admission_fair_sharing_settings, admitted_names, charge, cohort, cpu_gpu_group, cpu_workload, engine,
     engine_with, flavor_group, key, limits, pod_set, queue, run_until_idle, single_flavor_group, workload,
 };
-use super::scenarios::count_victims;
-use super::second_passes::{add_hosts, on_host, one_host_workload};
 use jiff::{SignedDuration, Timestamp};
-use sluice::api::reason::PendingReason;
-use sluice::api::v1beta2::{
+use sluice_core::api::reason::PendingReason;
+use sluice_core::api::v1beta2::{
     BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, FlavorFungibility, FungibilityPreference,
     ReclaimPolicy, WithinClusterQueuePolicy,
 };
-use sluice::scheduler::{
+use sluice_core::scheduler::{
     Charge, ClusterQueue, Engine, EngineGates, EngineSettings, LocalQueue, PodSet, PreemptionReason, Workload,
 };
 use std::sync::Arc;

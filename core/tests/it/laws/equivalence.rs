@@ -1,11 +1,11 @@
 //! Equivalence classes: which workloads share one, and what is decided for its head.
 
-use super::builders::{
+use crate::fixtures::builders::{
     admitted_names, cohort, cpu_workload, engine, flavor_group, key, limits, pod_set, queue, run_until_idle,
     single_flavor_group, workload,
 };
 use jiff::Timestamp;
-use sluice::scheduler::{Engine, Flavor, Workload};
+use sluice_core::scheduler::{Engine, Flavor, Workload};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

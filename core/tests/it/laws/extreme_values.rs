@@ -1,12 +1,12 @@
 //! Histories with preemption over numbers at the edges of their range: I2, I11, I18, I23.
 
-use super::builders::config;
 use super::cluster::{Cluster, Event, settings};
 use super::cycle_decisions::checked_cycle;
 use super::strategies::{edges, event_of, start_of};
+use crate::fixtures::builders::config;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluice::scheduler::{EngineSettings, FairStrategy};
+use sluice_core::scheduler::{EngineSettings, FairStrategy};
 
 /// Checks that nothing panics or wraps, no admission exceeds capacity, and cycles and evictions terminate.
 fn check_history(

@@ -1,27 +1,27 @@
 //! I18: the choice of victims with fair sharing, against the restated rules and against all smaller sets.
 
-use super::builders::{
-    COHORTS, FLAVORS, QUEUES, RESOURCES, charge, cohort, config, key, limits, pod_set, queue, workload,
-};
 use super::classic_preemption::subsets;
 use super::dominant_shares::WEIGHTS;
 use super::fair_preemption_model::{
     ExpectedOutcome, FairSharingModel, PastUsage, PreemptorSpec, ReservingWorkload, Victim, World,
 };
 use super::fast_model::{FLAVOR_RESOURCES, Quota, node_index};
-use super::strategies::{RECLAIM_POLICIES, WITHIN_CLUSTER_QUEUE_POLICIES};
+use crate::fixtures::builders::{
+    COHORTS, FLAVORS, QUEUES, RESOURCES, charge, cohort, config, key, limits, pod_set, queue, workload,
+};
+use crate::fixtures::preemption_policies::{RECLAIM_POLICIES, WITHIN_CLUSTER_QUEUE_POLICIES};
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{TestCaseResult, TestRunner};
-use sluice::api::reason::PendingReason;
-use sluice::api::v1beta2::ClusterQueuePreemption;
-use sluice::quota::{FlavorQuotas, ResourceGroup};
-use sluice::scheduler::{
+use sluice_core::api::reason::PendingReason;
+use sluice_core::api::v1beta2::ClusterQueuePreemption;
+use sluice_core::quota::{FlavorQuotas, ResourceGroup};
+use sluice_core::scheduler::{
     AdmissionFairSharing, Charge, ClusterQueue, Cohort, Engine, EngineGates, EngineSettings, FairStrategy,
     Flavor, LocalQueue, Outcome, PodSet, PreemptionReason,
 };
-use sluice::topology::PodRequirements;
+use sluice_core::topology::PodRequirements;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

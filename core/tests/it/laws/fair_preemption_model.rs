@@ -3,12 +3,12 @@
 //! All sums are recomputed after every step, shares are exact fractions, and every search for a queue starts at the root
 //! without memory. The engine is not used here.
 
-use super::builders::{COHORTS, RESOURCES};
 use super::dominant_shares::{ExactShare, WEIGHTS};
 use super::fast_model::{Amounts, FLAVOR_RESOURCES, FastModel, NodeSums, Quota, node_index};
-use sluice::api::reason::PendingReason;
-use sluice::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
-use sluice::scheduler::{FairStrategy, PreemptionReason};
+use crate::fixtures::builders::{COHORTS, RESOURCES};
+use sluice_core::api::reason::PendingReason;
+use sluice_core::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
+use sluice_core::scheduler::{FairStrategy, PreemptionReason};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeMap;
 

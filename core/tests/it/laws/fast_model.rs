@@ -2,7 +2,7 @@
 //!
 //! Nodes are numbered, cohorts first; every parent has a smaller number, so one backward pass sums the tree.
 
-use super::builders::{COHORTS, QUEUES};
+use crate::fixtures::builders::{COHORTS, QUEUES};
 
 /// Number of flavor-resources; the index is flavor times two plus resource.
 pub(super) const FLAVOR_RESOURCES: usize = 4;

@@ -1,11 +1,11 @@
 //! I8: a flavor search whose result was taken by another workload is not over until all flavors were evaluated again.
 
-use super::builders::{
+use crate::fixtures::builders::{
     admitted_names, charge, cohort, cpu_gpu_group, cpu_workload, engine, engine_with, flavor_group, key,
     limits, pod_set, queue, run_until_idle, workload,
 };
 use jiff::Timestamp;
-use sluice::scheduler::{Engine, EngineGates, EngineSettings, Outcome, Workload};
+use sluice_core::scheduler::{Engine, EngineGates, EngineSettings, Outcome, Workload};
 
 /// A workload of two pod sets: the second fits on red alone, next to the first only if that uses little red.
 fn two_pod_sets(name: &str, cpu: i64, gpu: [i64; 2]) -> Workload {

@@ -1,11 +1,13 @@
 //! I25: a workload that cannot reclaim its ClusterQueue's lent quota only because it would borrow another resource says so.
 
-use super::builders::{charge, config, cpu_gpu_group, engine, key, pod_set, queue, run_until_idle, workload};
+use crate::fixtures::builders::{
+    charge, config, cpu_gpu_group, engine, key, pod_set, queue, run_until_idle, workload,
+};
 use proptest::prelude::*;
-use sluice::api::v1beta2::{
+use sluice_core::api::v1beta2::{
     BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy,
 };
-use sluice::scheduler::{Charge, ClusterQueue, Engine, Outcome};
+use sluice_core::scheduler::{Charge, ClusterQueue, Engine, Outcome};
 
 /// The owner of quota for cpu and gpu, a guest with 40 cpu and some gpu, and what both use.
 #[derive(Clone, Copy, Debug)]

@@ -1,47 +1,47 @@
 //! What feature gates change in decisions of the scheduler that later cycles hide.
 
-use super::builders::{
+use super::second_passes::{add_hosts, one_host_workload};
+use crate::fixtures::builders::{
     admitted_names, charge, cpu_workload, engine_with, flavor_group, key, limits, queue, run_until_idle,
     single_flavor_group,
 };
-use super::second_passes::{add_hosts, one_host_workload};
-use crate::gate_effects::{Row, core_settings};
+use crate::fixtures::setting_effects::SettingEffect;
 use jiff::Timestamp;
-use sluice::api::config::Configuration;
-use sluice::api::v1beta2::{ClusterQueuePreemption, ReclaimPolicy};
-use sluice::scheduler::{ClusterQueue, Engine, Outcome};
+use sluice_core::api::v1beta2::{ClusterQueuePreemption, ReclaimPolicy};
+use sluice_core::reconciler::CoreSettings;
+use sluice_core::scheduler::{ClusterQueue, Engine, Outcome};
 
-pub(crate) const ROWS: [Row; 3] = [
-    Row {
+const ROWS: [SettingEffect; 3] = [
+    SettingEffect {
         gate: "FlavorFungibilityPreserveScanProgress",
+        set: |settings, on| settings.engine.gates.preserve_scan_progress = on,
         play: flavor_after_lost_race,
         enabled: "blue",
         disabled: "red",
-        ..Row::ALONE
     },
-    Row {
+    SettingEffect {
         gate: "RecomputeAssignmentUponPreemptionTargetsOverlap",
+        set: |settings, on| settings.engine.gates.recompute_on_overlap = on,
         play: second_preemptor,
         enabled: "[NewTargets], skips None",
         disabled: "[], skips Some(1)",
-        ..Row::ALONE
     },
-    Row {
+    SettingEffect {
         gate: "TASRecomputeAssignmentWithinSchedulingCycle",
+        set: |settings, on| settings.engine.gates.recompute_topology = on,
         play: admitted_by_cycle,
         enabled: r#"["a", "b"], then []"#,
         disabled: r#"["a"], then ["b"]"#,
-        ..Row::ALONE
     },
 ];
 
-fn engine(configuration: &Configuration) -> Engine {
-    engine_with(core_settings(configuration).engine)
+fn engine(settings: &CoreSettings) -> Engine {
+    engine_with(settings.engine.clone())
 }
 
 /// A workload lost its flavor to one of another queue, which has released it by the next cycle; its queue has changed since.
-fn flavor_after_lost_race(configuration: &Configuration) -> String {
-    let mut engine = engine(configuration);
+fn flavor_after_lost_race(settings: &CoreSettings) -> String {
+    let mut engine = engine(settings);
     let set_queue = |engine: &mut Engine, name, red, blue| {
         let quotas = [limits(red, None, None), limits(blue, None, None)];
         engine.set_cluster_queue(
@@ -66,8 +66,8 @@ fn flavor_after_lost_race(configuration: &Configuration) -> String {
 }
 
 /// Two preemptors would evict the same victim.
-fn second_preemptor(configuration: &Configuration) -> String {
-    let mut engine = engine(configuration);
+fn second_preemptor(settings: &CoreSettings) -> String {
+    let mut engine = engine(settings);
     let preemption = ClusterQueuePreemption {
         reclaim_within_cohort: Some(ReclaimPolicy::Any),
         ..ClusterQueuePreemption::default()
@@ -88,8 +88,8 @@ fn second_preemptor(configuration: &Configuration) -> String {
 }
 
 /// Workloads of two queues without a common cohort are nominated for the same node, and there is another one.
-fn admitted_by_cycle(configuration: &Configuration) -> String {
-    let mut engine = engine(configuration);
+fn admitted_by_cycle(settings: &CoreSettings) -> String {
+    let mut engine = engine(settings);
     add_hosts(&mut engine, &[2, 2]);
     for name in ["a", "b"] {
         let groups = single_flavor_group("red", "cpu", limits(100, None, None));
@@ -99,4 +99,11 @@ fn admitted_by_cycle(configuration: &Configuration) -> String {
     let first = admitted_names(&engine.run_cycle(Timestamp::UNIX_EPOCH));
     let later = admitted_names(&run_until_idle(&mut engine));
     format!("{first:?}, then {later:?}")
+}
+
+#[test]
+fn outcomes_differ_as_stated() {
+    for row in &ROWS {
+        row.check();
+    }
 }

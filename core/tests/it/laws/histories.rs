@@ -1,14 +1,14 @@
 //! Random histories of a whole cluster, checked after every step: I1, I2, I3, I5, I7, I8, I10, I11, I18, I19, I20, I25.
 
-use super::builders::{COHORTS, QUEUES, config, key};
 use super::cluster::{Cluster, Event, flavor_resource, settings};
 use super::cycle_decisions::checked_cycle;
 use super::fast_model::{FLAVOR_RESOURCES, node_index};
 use super::strategies::{event, start};
+use crate::fixtures::builders::{COHORTS, QUEUES, config, key};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluice::resources::Amount;
-use sluice::scheduler::{EngineSettings, FairStrategy, NodeRef, Outcome};
+use sluice_core::resources::Amount;
+use sluice_core::scheduler::{EngineSettings, FairStrategy, NodeRef, Outcome};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

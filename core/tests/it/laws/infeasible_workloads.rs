@@ -1,12 +1,12 @@
 //! B2: infeasible workloads never block feasible ones (the bug is a `break` where a `continue` belongs).
 
-use super::builders::{
+use crate::fixtures::builders::{
     admitted_names, config, engine, key, limits, pod_set, queue, run_until_idle, single_flavor_group,
     workload,
 };
 use proptest::prelude::*;
-use sluice::api::ObjectKey;
-use sluice::scheduler::{ClusterQueue, Engine, Flavor, FlavorResource, Inactive, Workload};
+use sluice_core::api::ObjectKey;
+use sluice_core::scheduler::{ClusterQueue, Engine, Flavor, FlavorResource, Inactive, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;

@@ -4,14 +4,14 @@
 //! are checked at intervals, so that many steps fit into a short time; `histories` checks every step and every decision of
 //! shorter histories.
 
-use super::builders::{COHORTS, QUEUES, sample, seed_and_multiplier};
 use super::cluster::{Cluster, Event, QueuePolicies, TreeNodeSpec, WORKLOAD_NAMES, WorkloadSpec, settings};
 use super::fast_model::Quota;
 use super::histories::{check_no_head_fits, check_partition, check_usage};
-use super::strategies::{RECLAIM_POLICIES, WITHIN_CLUSTER_QUEUE_POLICIES};
+use crate::fixtures::builders::{COHORTS, QUEUES, sample, seed_and_multiplier};
+use crate::fixtures::preemption_policies::{RECLAIM_POLICIES, WITHIN_CLUSTER_QUEUE_POLICIES};
 use proptest::test_runner::TestCaseResult;
-use sluice::api::v1beta2::{FlavorFungibility, FungibilityPolicy, ReclaimPolicy};
-use sluice::scheduler::{FairStrategy, Outcome};
+use sluice_core::api::v1beta2::{FlavorFungibility, FungibilityPolicy, ReclaimPolicy};
+use sluice_core::scheduler::{FairStrategy, Outcome};
 
 /// Histories per run; outside soak runs half of them: `histories` checks each step of many shorter ones.
 const HISTORIES: u32 = 300;

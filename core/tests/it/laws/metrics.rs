@@ -1,12 +1,12 @@
 //! Scheduler metrics: overlapping preemption targets and equivalence hashes.
 
-use super::builders::{
+use crate::fixtures::builders::{
     charge, config, cpu_workload, engine_with, key, limits, pod_set, queue, single_flavor_group, workload,
 };
 use jiff::Timestamp;
 use proptest::prelude::*;
-use sluice::api::v1beta2::{ClusterQueuePreemption, ReclaimPolicy};
-use sluice::scheduler::{
+use sluice_core::api::v1beta2::{ClusterQueuePreemption, ReclaimPolicy};
+use sluice_core::scheduler::{
     ClusterQueue, Engine, EngineGates, EngineSettings, PendingCounts, Recomputation, Workload,
 };
 use std::collections::BTreeSet;

@@ -1,14 +1,5 @@
 //! Property tests of the engine over random worlds, named by the invariants that they check.
 
-#![expect(
-    clippy::indexing_slicing,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails on the first violation"
-)]
-
-mod builders;
 mod capacity_reservations;
 mod charged_pods;
 mod classic_preemption;
@@ -26,7 +17,7 @@ mod fair_preemption_model;
 mod fast_model;
 mod flavor_search;
 mod forbidden_reclaim;
-pub(crate) mod gates;
+mod gates;
 mod histories;
 mod infeasible_workloads;
 mod long_histories;
@@ -38,19 +29,15 @@ mod obstacles;
 mod owner_chains;
 mod owner_chains_model;
 mod pending_order;
-mod preemptors;
 mod priority_boost;
 mod queue_churn;
 mod queueing;
 mod review_mutations;
 mod scenarios;
 mod second_passes;
-mod simulated_obstacles;
 mod strategies;
 mod strict_fifo;
 mod topology_verdicts;
 mod tree_queries;
 mod unreadable_statuses;
 mod wake_ups;
-
-pub(crate) use builders::sample;

@@ -1,9 +1,9 @@
 //! The quota rules restated as plain recursion over names; every query recomputes everything.
 
-use super::builders::{COHORTS, FLAVORS, QUEUES, RESOURCES, Step};
-use sluice::quota::{QuotaLimits, ResourceGroup};
-use sluice::resources::Amount;
-use sluice::scheduler::{FlavorResource, NodeRef};
+use crate::fixtures::builders::{COHORTS, FLAVORS, QUEUES, RESOURCES, Step};
+use sluice_core::quota::{QuotaLimits, ResourceGroup};
+use sluice_core::resources::Amount;
+use sluice_core::scheduler::{FlavorResource, NodeRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

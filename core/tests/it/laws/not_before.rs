@@ -3,13 +3,13 @@
 //! Excluded, as the answer says: workloads that are deleted, that fail, or that end sooner than the shortest of their earlier runs or than
 //! an annotation expects. All other run times are drawn without regard to what the estimate saw: what it knows nothing of may end at once.
 
-use super::builders::config;
-use crate::estimates::{Cluster, NAMESPACE, now, options};
+use crate::fixtures::builders::config;
+use crate::fixtures::estimated_cluster::{Cluster, NAMESPACE, now, options};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::simulate::estimate::{Question, estimate};
-use sluice::simulate::{Simulation, Until};
+use sluice_core::api::ObjectKey;
+use sluice_core::simulate::estimate::{Question, estimate};
+use sluice_core::simulate::{Simulation, Until};
 
 /// Cases outside of soak runs, which draw 100 times as many.
 const CASES: u32 = 100;

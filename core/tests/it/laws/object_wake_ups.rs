@@ -1,13 +1,13 @@
 //! I8, for objects: a change of any object that the evaluation of a parked workload reads wakes it if a manager that starts
 //! with the changed objects would admit it, and both make the same decision.
 
-use super::builders::config;
-use crate::queue_status::Cluster;
+use crate::fixtures::builders::config;
+use crate::fixtures::queue_cluster::Cluster;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::CoreSettings;
 
 /// The objects beside the workloads; an absent object is `None`.
 #[derive(Clone, Debug)]

@@ -1,19 +1,20 @@
 //! The true obstacle of pending workloads: what an answer names is what admits the workload, those before it included; and a workload is
 //! stuck exactly if it is never admitted when all that holds quota ends and no object changes.
 
-use super::builders::{
+use crate::fixtures::builders;
+use crate::fixtures::builders::{
     FLAVORS, QUEUES, charge, config, engine, key, limits, pod_set, queue, run_until_idle, workload,
 };
 use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluice::api::ObjectKey;
-use sluice::api::v1beta2::{ClusterQueuePreemption, QueueingStrategy, WithinClusterQueuePolicy};
-use sluice::quota::{FlavorQuotas, ResourceGroup};
-use sluice::scheduler::{
+use sluice_core::api::ObjectKey;
+use sluice_core::api::v1beta2::{ClusterQueuePreemption, QueueingStrategy, WithinClusterQueuePolicy};
+use sluice_core::quota::{FlavorQuotas, ResourceGroup};
+use sluice_core::scheduler::{
     BlockerKind, ClusterQueue, Engine, Explanation, Flavor, Obstacle, Outcome, Supposition, Workload,
 };
-use sluice::topology::PodRequirements;
+use sluice_core::topology::PodRequirements;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -263,7 +264,7 @@ proptest! {
 #[test]
 fn a_head_that_changes_writes_nothing_behind_it() {
     let mut engine = engine();
-    let groups = super::builders::single_flavor_group("red", "cpu", limits(4, None, None));
+    let groups = builders::single_flavor_group("red", "cpu", limits(4, None, None));
     let spec = ClusterQueue { strategy: QueueingStrategy::StrictFIFO, ..queue(None, groups) };
     engine.set_cluster_queue("q0", Some(spec));
     engine.charge(&key("runs"), charge("q0", &[("red", "cpu", 4)]));

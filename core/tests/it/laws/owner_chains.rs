@@ -1,16 +1,16 @@
 //! Law over random chains of controllers: whatever kinds, labels and order, each object is charged once, held with a reason, or in no
 //! queue.
 
-use super::builders;
 use super::owner_chains_model::{Chain, Fate, Link, QUEUE, chains};
-use crate::job_samples::related;
-use crate::job_server::JobServer;
-use crate::owner_chains::workload;
+use crate::fixtures::builders;
+use crate::fixtures::job_samples::related;
+use crate::fixtures::job_server::JobServer;
+use crate::fixtures::owner_chains::workload;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sluice::admission::AdmissionSettings;
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
+use sluice_core::admission::AdmissionSettings;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 
 const MANAGED: &str = "kueue.x-k8s.io/managed";

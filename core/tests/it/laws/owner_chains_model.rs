@@ -1,11 +1,11 @@
 //! Random chains of controllers: which objects there are, which kinds are enabled, and on whose quota each object runs by that.
 
-use crate::owner_chains::{kind_of, named};
+use crate::fixtures::owner_chains::{kind_of, named};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{CreatedKinds, Framework, Role, framework};
-use sluice::reconciler::CoreSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{CreatedKinds, Framework, Role, framework};
+use sluice_core::reconciler::CoreSettings;
 use std::collections::BTreeSet;
 
 pub(super) const QUEUE: &str = "kueue.x-k8s.io/queue-name";

@@ -1,11 +1,11 @@
 //! The order that readers get: positions and pages agree with a sorted list, the scheduler agrees with it, a clone never
 //! changes, and a change after a clone copies a path.
 
-use super::builders::{config, key, pod_set, workload};
+use crate::fixtures::builders::{config, key, pod_set, workload};
 use proptest::prelude::*;
-use sluice::api::ObjectKey;
-use sluice::api::v1beta2::QueueingStrategy;
-use sluice::queue::{ListedFields, PendingOrder, QueueManager, UsageRank, Workload};
+use sluice_core::api::ObjectKey;
+use sluice_core::api::v1beta2::QueueingStrategy;
+use sluice_core::queue::{ListedFields, PendingOrder, QueueManager, UsageRank, Workload};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
 //! Priority boosts: a Workload with an annotation lives as one whose priority is the sum, from its place in the queue to
 //! those that it preempts; without the feature gate it lives as one without the annotation.
 
-use super::builders::config;
-use crate::queue_status::Cluster;
+use crate::fixtures::builders::config;
+use crate::fixtures::queue_cluster::Cluster;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreGates, CoreSettings};
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreGates, CoreSettings};
 
 const ANNOTATION: &str = "kueue.x-k8s.io/priority-boost";
 

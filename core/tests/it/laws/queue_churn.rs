@@ -1,16 +1,16 @@
 //! Queues deleted, recreated and moved between cohorts, and cohorts deleted, with reserving and pending workloads: usage
 //! matches the model (I1), no workload misses the change that admits it (I8), and none is lost.
 
-use super::builders::{
+use super::conservation::assert_matches_model;
+use super::model::Model;
+use crate::fixtures::builders::{
     AmountRange, COHORTS, FLAVORS, QUEUES, RESOURCES, Step, admitted_names, apply_step, config, engine,
     groups, key, limits, pod_set, queue, run_until_idle, workload,
 };
-use super::conservation::assert_matches_model;
-use super::model::Model;
 use proptest::prelude::*;
-use sluice::api::v1beta2::QueueingStrategy;
-use sluice::quota::{FlavorQuotas, ResourceGroup};
-use sluice::scheduler::{ClusterQueue, Engine, Workload};
+use sluice_core::api::v1beta2::QueueingStrategy;
+use sluice_core::quota::{FlavorQuotas, ResourceGroup};
+use sluice_core::scheduler::{ClusterQueue, Engine, Workload};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

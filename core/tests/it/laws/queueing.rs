@@ -1,14 +1,15 @@
 //! I7 partition, I8 no lost wake-up, I9 total order, I10 determinism, I11 bounded work.
 
-use super::builders::{
+use crate::fixtures::builders;
+use crate::fixtures::builders::{
     AmountRange, QUEUES, Step, apply_step, charge, config, cpu_workload, engine, key, limits, pod_set, queue,
     run_until_idle, single_flavor_group, step, tree, workload,
 };
 use proptest::prelude::*;
-use sluice::api::v1beta2::{
+use sluice_core::api::v1beta2::{
     ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy,
 };
-use sluice::scheduler::{ClusterQueue, Engine, PodSet, Workload};
+use sluice_core::scheduler::{ClusterQueue, Engine, PodSet, Workload};
 use std::collections::BTreeSet;
 
 /// One step of a history between cycles.
@@ -83,7 +84,7 @@ fn configure_queues(engine: &mut Engine, steps: &[Step], rules: &[(bool, bool)])
         let queue = ClusterQueue {
             strategy: if *strict { QueueingStrategy::StrictFIFO } else { QueueingStrategy::BestEffortFIFO },
             preemption: ClusterQueuePreemption { reclaim_within_cohort, ..ClusterQueuePreemption::default() },
-            ..super::builders::queue(parent.map(|index| super::builders::COHORTS[index]), groups.clone())
+            ..builders::queue(parent.map(|index| builders::COHORTS[index]), groups.clone())
         };
         engine.set_cluster_queue(QUEUES[index], Some(queue));
     }
@@ -187,7 +188,7 @@ proptest! {
                 }
                 fresh.enqueue(pending.clone());
                 let decisions = run_until_idle(&mut fresh);
-                prop_assert_eq!(super::builders::admitted_names(&decisions), Vec::<String>::new(), "{} is pending", pending.key);
+                prop_assert_eq!(builders::admitted_names(&decisions), Vec::<String>::new(), "{} is pending", pending.key);
             }
         }
     }
@@ -210,7 +211,7 @@ proptest! {
             }
             fresh.enqueue(pending.clone());
             let decisions = run_until_idle(&mut fresh);
-            prop_assert_eq!(super::builders::admitted_names(&decisions), Vec::<String>::new(), "{} is pending", pending.key);
+            prop_assert_eq!(builders::admitted_names(&decisions), Vec::<String>::new(), "{} is pending", pending.key);
         }
     }
 

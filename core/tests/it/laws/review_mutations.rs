@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::{Value, json};
-use sluice::admission::{
+use sluice_core::admission::{
     AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReadError, ReviewContext, paths, read_heavy,
     read_light, review,
 };
-use sluice::api::validation::Gates;
-use sluice::frameworks::{Framework, Related, ReviewField, frameworks};
+use sluice_core::api::validation::Gates;
+use sluice_core::frameworks::{Framework, Related, ReviewField, frameworks};
 
-use crate::job_samples::{RelatedSamples, with_template};
-use crate::recorded_reviews::cases;
+use crate::fixtures::job_samples::{RelatedSamples, with_template};
+use crate::reviews::recorded::cases;
 
-use super::builders::{sample, seed_and_multiplier};
 use super::long_histories::SeededRandom;
+use crate::fixtures::builders::{sample, seed_and_multiplier};
 
 /// Mutants per run; outside soak runs half of them.
 const MUTANTS: u32 = 100_000;

@@ -1,21 +1,21 @@
 //! Fixed scenarios, with their messages.
 
-use super::builders::{
+use crate::fixtures::builders::{
     admission_fair_sharing_settings, admitted_names, charge, cohort, cpu_gpu_group, cpu_workload, engine,
     engine_with, flavor_group, key, limits, pod_set, queue, run_until_idle, single_flavor_group, workload,
 };
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
-use sluice::api::reason::PendingReason;
-use sluice::api::v1beta2::{
+use sluice_core::api::reason::PendingReason;
+use sluice_core::api::v1beta2::{
     ClusterQueuePreemption, FlavorFungibility, FungibilityPolicy, QueueingStrategy, ReclaimPolicy,
     WithinClusterQueuePolicy,
 };
-use sluice::resources::Amount;
-use sluice::scheduler::{
+use sluice_core::resources::Amount;
+use sluice_core::scheduler::{
     Charge, ClusterQueue, Engine, EngineSettings, Flavor, LocalQueue, Outcome, PodSet, Workload,
 };
-use sluice::topology::{HOSTNAME_LABEL, NodeSpec, PodRequirements};
+use sluice_core::topology::{HOSTNAME_LABEL, NodeSpec, PodRequirements};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,23 +1,24 @@
 //! Second passes of the scheduler: a reserving workload that waits for a topology assignment may preempt what it could preempt
 //! in a first pass, and nothing else.
 
-use super::builders::{
-    COHORTS, QUEUES, charge, config, key, limits, pod_set, queue, single_flavor_group, workload,
-};
 use super::classic_preemption::{World, world};
 use super::cluster::settings;
 use super::fast_model::Quota;
+use crate::fixtures::builders;
+use crate::fixtures::builders::{
+    COHORTS, QUEUES, charge, config, key, limits, pod_set, queue, single_flavor_group, workload,
+};
 use jiff::Timestamp;
 use proptest::prelude::*;
-use sluice::api::v1beta2::{
+use sluice_core::api::v1beta2::{
     ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy,
 };
-use sluice::resources::{Amount, Requests};
-use sluice::scheduler::{
+use sluice_core::resources::{Amount, Requests};
+use sluice_core::scheduler::{
     Assignment, Charge, ClusterQueue, Decision, Engine, EngineSettings, FairStrategy, Flavor, Outcome,
     PodSet, PodSetAssignment, PodSetPlacement, PreemptionReason, SecondPassRequest, Workload,
 };
-use sluice::topology::{HOSTNAME_LABEL, NodeSpec, Occupancy, Placement, PodRequirements};
+use sluice_core::topology::{HOSTNAME_LABEL, NodeSpec, Occupancy, Placement, PodRequirements};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -227,7 +228,7 @@ struct ClaimedNode {
 
 impl ClaimedNode {
     fn engine(&self) -> Engine {
-        let mut engine = super::builders::engine();
+        let mut engine = builders::engine();
         add_hosts(&mut engine, &[self.node]);
         let mut add = |name: &str, cohort, nominal, reclaim, strict: bool, delayed: bool| {
             let strategy =
@@ -276,10 +277,10 @@ fn run_claimed(node: &ClaimedNode) -> ([Vec<String>; 2], i64) {
     request_second_pass(&mut engine, one_host_workload("pass", "pass", 0, 0, node.pass), 0, None);
     engine.enqueue(one_host_workload("head", "owner", 3, 1, node.head));
     engine.enqueue(one_host_workload("borrower", "guest", 3, 2, node.borrower));
-    let first = super::builders::admitted_names(&engine.run_cycle(Timestamp::UNIX_EPOCH));
-    let left = engine.available("owner", &sluice::scheduler::FlavorResource::new("red", "cpu")).get();
+    let first = builders::admitted_names(&engine.run_cycle(Timestamp::UNIX_EPOCH));
+    let left = engine.available("owner", &sluice_core::scheduler::FlavorResource::new("red", "cpu")).get();
     engine.release(&key("pass"));
-    ([first, super::builders::admitted_names(&super::builders::run_until_idle(&mut engine))], left)
+    ([first, builders::admitted_names(&builders::run_until_idle(&mut engine))], left)
 }
 
 /// Whether the head could start but for a second pass that claims its nodes, and may not be able to take its quota back.
@@ -387,10 +388,10 @@ fn finds_no_placement(placed: &PlacedCluster) -> bool {
 /// One host of 4 CPUs, half of it used by a workload that must not be evicted.
 fn half_used_host(reclaim: ReclaimPolicy) -> Engine {
     let settings = EngineSettings {
-        gates: sluice::scheduler::EngineGates { fail_fast: false, ..EngineSettings::default().gates },
+        gates: sluice_core::scheduler::EngineGates { fail_fast: false, ..EngineSettings::default().gates },
         ..EngineSettings::default()
     };
-    let mut engine = super::builders::engine_with(settings);
+    let mut engine = builders::engine_with(settings);
     add_hosts(&mut engine, &[4]);
     let preemption =
         ClusterQueuePreemption { reclaim_within_cohort: Some(reclaim), ..ClusterQueuePreemption::default() };
@@ -419,10 +420,10 @@ fn unplaced_second_pass_withholds_footprint_for_cycle() {
             engine.enqueue(one_host_workload("second", queue, 0, 1, 2));
             let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH);
             assert!(is_unplaced(&decisions), "{decisions:?}");
-            let admitted = super::builders::admitted_names(&decisions) == ["second"];
+            let admitted = builders::admitted_names(&decisions) == ["second"];
             assert_eq!(admitted, !withheld, "{reclaim:?} {unhealthy:?} {queue}: {decisions:?}");
             // The second pass is not due in the next cycle: nothing is withheld, and no wake-up was lost.
-            let later = super::builders::admitted_names(&super::builders::run_until_idle(&mut engine));
+            let later = builders::admitted_names(&builders::run_until_idle(&mut engine));
             assert_eq!(later.is_empty(), admitted, "{reclaim:?} {unhealthy:?} {queue}");
         }
     }

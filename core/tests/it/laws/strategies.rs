@@ -1,34 +1,11 @@
 //! Strategies for random clusters and histories.
 
-use super::builders::{COHORTS, QUEUES};
 use super::cluster::{Event, QueuePolicies, TreeNodeSpec, WORKLOAD_NAMES, WorkloadSpec};
 use super::fast_model::Quota;
+use crate::fixtures::builders::{COHORTS, QUEUES};
+use crate::fixtures::preemption_policies::preemption_policies;
 use proptest::prelude::*;
-use sluice::api::v1beta2::{
-    FlavorFungibility, FungibilityPolicy, FungibilityPreference, ReclaimPolicy, WithinClusterQueuePolicy,
-};
-
-pub(super) const WITHIN_CLUSTER_QUEUE_POLICIES: [WithinClusterQueuePolicy; 3] = [
-    WithinClusterQueuePolicy::Never,
-    WithinClusterQueuePolicy::LowerPriority,
-    WithinClusterQueuePolicy::LowerOrNewerEqualPriority,
-];
-pub(super) const RECLAIM_POLICIES: [ReclaimPolicy; 3] =
-    [ReclaimPolicy::Never, ReclaimPolicy::LowerPriority, ReclaimPolicy::Any];
-
-/// Preemption policies, and the highest priority that may be preempted while borrowing; `i32::MAX` means no threshold.
-pub(super) fn preemption_policies()
--> impl Strategy<Value = (WithinClusterQueuePolicy, ReclaimPolicy, Option<i32>)> {
-    let borrow = proptest::option::weighted(0.4, prop_oneof![Just(i32::MAX), 0..4_i32]);
-    (
-        prop::sample::select(&WITHIN_CLUSTER_QUEUE_POLICIES[..]),
-        prop::sample::select(&RECLAIM_POLICIES[..]),
-        borrow,
-    )
-        .prop_map(|(within, reclaim, borrow)| {
-            (within, reclaim, borrow.filter(|_| reclaim != ReclaimPolicy::Never))
-        })
-}
+use sluice_core::api::v1beta2::{FlavorFungibility, FungibilityPolicy, FungibilityPreference};
 
 /// Strategies for the numbers of a world.
 #[derive(Clone, Debug)]

@@ -1,20 +1,21 @@
 //! StrictFIFO: no workload is admitted while an earlier one of its queue is pending, except with a capacity reservation. Only
 //! workloads whose namespace the queue does not select are skipped.
 
-use super::builders::{
+use crate::fixtures::builders;
+use crate::fixtures::builders::{
     AmountRange, COHORTS, QUEUES, Step, admitted_names, apply_step, charge, cohort, config, engine, key,
     limits, pod_set, queue, run_until_idle, single_flavor_group, step, tree, workload,
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use sluice::api::ObjectKey;
-use sluice::api::v1beta2::{
+use sluice_core::api::ObjectKey;
+use sluice_core::api::v1beta2::{
     BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy,
     WithinClusterQueuePolicy,
 };
-use sluice::quota::{FlavorQuotas, ResourceGroup};
-use sluice::scheduler::{ClusterQueue, Engine, Outcome, Workload};
+use sluice_core::quota::{FlavorQuotas, ResourceGroup};
+use sluice_core::scheduler::{ClusterQueue, Engine, Outcome, Workload};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -123,7 +124,7 @@ proptest! {
     ) {
         let mut engine = engine();
         for (index, name) in QUEUES.iter().enumerate() {
-            let groups = super::builders::flavor_group(&["red"], "cpu", &[super::builders::limits(1000, None, None)]);
+            let groups = builders::flavor_group(&["red"], "cpu", &[builders::limits(1000, None, None)]);
             configure(&mut engine, &Step::Queue(index, Some((None, groups))));
             for n in 0..3 {
                 let stray = workload(&format!("stray{n}"), name, 9, 0, vec![pod_set("main", 1, &[("cpu", 1)])]);

@@ -1,12 +1,12 @@
 //! Verdicts of workloads that find no nodes: their reason, and one count of pods and nodes in each message.
 
-use super::builders::{
+use super::second_passes::{add_hosts, on_host, one_host_workload};
+use crate::fixtures::builders::{
     charge, engine, key, limits, pod_set, queue, run_until_idle, single_flavor_group, workload,
 };
-use super::second_passes::{add_hosts, on_host, one_host_workload};
-use sluice::api::reason::PendingReason;
-use sluice::scheduler::{Charge, Engine, NodeRef, PodSet, Supposition, Workload};
-use sluice::topology::NodeSpec;
+use sluice_core::api::reason::PendingReason;
+use sluice_core::scheduler::{Charge, Engine, NodeRef, PodSet, Supposition, Workload};
+use sluice_core::topology::NodeSpec;
 use std::sync::Arc;
 
 /// One node of 4 CPUs that is full.
@@ -83,7 +83,8 @@ fn nodes_in_use_are_no_lasting_obstacle() {
 fn share_without_weight_and_lendable_quota_is_maximum() {
     let mut engine = engine();
     let group = |nominal, lending| single_flavor_group("red", "cpu", limits(nominal, None, lending));
-    let free = sluice::scheduler::ClusterQueue { weight: Some(0.0), ..queue(Some("all"), group(0, None)) };
+    let free =
+        sluice_core::scheduler::ClusterQueue { weight: Some(0.0), ..queue(Some("all"), group(0, None)) };
     engine.set_cluster_queue("free", Some(free));
     engine.set_cluster_queue("owner", Some(queue(Some("all"), group(4, None))));
     let share = |engine: &Engine| engine.weighted_share(&NodeRef::ClusterQueue(Arc::from("free")));

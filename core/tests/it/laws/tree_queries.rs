@@ -1,11 +1,11 @@
 //! I3: queries of the quota tree that choose flavors and limit head claims: the smallest subtree that can provide an amount
 //! without borrowing, parents, borrowing limits, and the generation, which only a release raises.
 
-use super::builders::{AmountRange, QUEUES, Step, config, step, tree};
 use super::model::{Model, flavor_resources, queue_ref};
+use crate::fixtures::builders::{AmountRange, QUEUES, Step, config, step, tree};
 use proptest::prelude::*;
-use sluice::quota::{NodeConfig, QuotaTree, UsageLayer};
-use sluice::scheduler::{FlavorResource, NodeRef};
+use sluice_core::quota::{NodeConfig, QuotaTree, UsageLayer};
+use sluice_core::scheduler::{FlavorResource, NodeRef};
 
 const LAYERS: [UsageLayer; 2] = [UsageLayer::Current, UsageLayer::Projected];
 
@@ -88,7 +88,7 @@ proptest! {
         for name in model.nodes.keys() {
             let node = tree.find(name).unwrap();
             for fr in flavor_resources() {
-                let expected = model.limits(name, &fr).borrowing_limit.map(sluice::resources::Amount::to_i128);
+                let expected = model.limits(name, &fr).borrowing_limit.map(sluice_core::resources::Amount::to_i128);
                 let id = tree.ensure_fr(&fr);
                 prop_assert_eq!(tree.borrowing_limit(node, id), expected, "{:?} of {}", fr, name);
             }

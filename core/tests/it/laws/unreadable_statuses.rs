@@ -1,13 +1,13 @@
 //! What holds an admission is charged by it, whatever else its status and its spec contain: by a manager that has just started as
 //! by one that saw the versions before.
 
-use super::builders::seed_and_multiplier;
 use super::long_histories::SeededRandom;
-use crate::core_fixture::{Core, condition, reserving_workload};
+use crate::fixtures::builders::seed_and_multiplier;
+use crate::fixtures::leading_core::{Core, condition, reserving_workload};
 use serde_json::{Map, Value, json};
-use sluice::api::crd;
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, SnapshotIntervals};
+use sluice_core::api::crd;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, SnapshotIntervals};
 
 const CASES: u64 = 500;
 /// Times that the API server stores and Go reads.

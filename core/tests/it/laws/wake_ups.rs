@@ -1,19 +1,19 @@
 //! I8: any single change wakes a parked workload if an engine built from the changed state would admit it or preempt for it,
 //! and both make the same decision.
 
-use super::builders::{
+use super::cluster::{TreeNodeSpec, WorkloadSpec, flavor_resource};
+use super::strategies::{cohort_spec, queue_spec, small_numbers, workload_spec};
+use crate::fixtures::builders::{
     COHORTS, FLAVORS, QUEUES, admission_fair_sharing_settings, charge, config, cpu_workload, engine_with,
     key, limits, queue, run_until_idle, single_flavor_group,
 };
-use super::cluster::{TreeNodeSpec, WorkloadSpec, flavor_resource};
-use super::strategies::{cohort_spec, queue_spec, small_numbers, workload_spec};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Taint;
 use proptest::prelude::*;
-use sluice::api::reason::PendingReason;
-use sluice::api::v1beta2::{BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, ReclaimPolicy};
-use sluice::resources::Amount;
-use sluice::scheduler::{
+use sluice_core::api::reason::PendingReason;
+use sluice_core::api::v1beta2::{BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, ReclaimPolicy};
+use sluice_core::resources::Amount;
+use sluice_core::scheduler::{
     Charge, ClusterQueue, Engine, EngineSettings, FairStrategy, Flavor, Inactive, LocalQueue, Outcome,
     Workload,
 };

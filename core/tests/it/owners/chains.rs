@@ -1,59 +1,14 @@
 //! Chains of controllers above a job: at any depth, the highest queued object decides whether what is below it runs.
 
-use crate::every_job_kind::{sample, server_of_all_kinds};
-use crate::job_server::JobServer;
-use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, framework, frameworks};
-use sluice::reconciler::CoreSettings;
-
-pub(crate) fn row(group: &str, kind: &str) -> &'static Framework {
-    framework(group, kind).unwrap()
-}
-
-pub(crate) fn job_row() -> &'static Framework {
-    row("batch", "Job")
-}
-
-pub(crate) fn kind_of(row: &'static Framework) -> Kind {
-    Kind::of_job(JobKind::new(row))
-}
-
-/// A sample of a row with a name, which is part of its UID.
-pub(crate) fn named(row: &'static Framework, name: &str, queue: &str) -> Value {
-    let mut object = sample(row, queue);
-    object["metadata"]["name"] = json!(name);
-    object["metadata"]["uid"] = json!(format!("uid-{name}"));
-    // The selectors of samples take it for their own.
-    if row.is_pod() {
-        object["metadata"]["labels"]["app"] = json!("sample");
-    }
-    object
-}
-
-/// Makes an object with the name, as [`named`] makes it, the controller of another one.
-pub(crate) fn below(mut object: Value, owner: &'static Framework, name: &str) -> Value {
-    object["metadata"]["ownerReferences"] = json!([{"apiVersion": owner.gvk.api_version(),
-        "kind": owner.gvk.kind, "name": name, "uid": format!("uid-{name}"), "controller": true}]);
-    object
-}
-
-/// Creates an object as a user: its webhooks default and validate it first.
-pub(crate) fn submit(server: &mut JobServer, row: &'static Framework, object: Value) {
-    let object = server.admit(row, object, None).unwrap();
-    server.load(kind_of(row), object);
-}
-
-pub(crate) fn is_suspended(server: &JobServer, row: &'static Framework, name: &str) -> bool {
-    let object = server.get(kind_of(row), name).unwrap();
-    object.pointer(row.fields.suspend.unwrap()) == Some(&json!(true))
-}
-
-pub(crate) fn resume(server: &mut JobServer, row: &'static Framework, name: &str) {
-    server.edit(kind_of(row), name, |object| {
-        *object.pointer_mut(row.fields.suspend.unwrap()).unwrap() = json!(false);
-    });
-}
+use crate::fixtures::every_job_kind::server_of_all_kinds;
+use crate::fixtures::job_server::JobServer;
+use crate::fixtures::owner_chains::{
+    below, is_suspended, job_row, kind_of, named, resume, row, submit, workload,
+};
+use serde_json::json;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::frameworks;
+use sluice_core::reconciler::CoreSettings;
 
 /// A queued Job, and Jobs below it, each the controller of the next, whatever order they come in, and whether the manager saw them
 /// come, or they came while there was none.
@@ -200,25 +155,6 @@ fn latest_open_workload_of_an_external_object_counts() {
     }
 }
 
-/// A Workload of another controller, created at a second of its own, in a state.
-pub(crate) fn workload(name: &str, second: usize, (condition, status): (&str, &str), owner: &Value) -> Value {
-    let time = format!("2026-01-01T00:00:0{second}Z");
-    let state = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "Test", "message": "", "lastTransitionTime": time});
-    let admission = json!({"clusterQueue": "cq", "podSetAssignments": [{"name": "main", "count": 1,
-        "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}]});
-    let mut object = json!({
-        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
-        "metadata": {"name": name, "namespace": "ns", "creationTimestamp": time, "ownerReferences": owner},
-        "spec": {"queueName": "lq", "active": true, "podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": [
-            {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}}}]},
-        "status": {"conditions": [state(condition, status)]},
-    });
-    if condition == "Admitted" {
-        object["status"] = json!({"admission": admission, "conditions": [state("QuotaReserved", "True"), state("Admitted", "True")]});
-    }
-    object
-}
-
 /// A Job with a Workload of its own comes below a JobSet that is queued later: whatever its Workload is at, the pods of the Job are
 /// charged once, and its Workload goes, or stays without quota if it was prebuilt.
 #[test]
@@ -249,7 +185,7 @@ fn job_that_comes_below_a_queued_object_gives_its_workload_up() {
                 server.deactivate();
             }
             if !room {
-                server.edit_any(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("cq"), |queue| {
+                server.edit_any(Kind::ClusterQueue, &sluice_core::api::ObjectKey::cluster("cq"), |queue| {
                     queue["spec"]["stopPolicy"] = json!("Hold");
                 });
             }

@@ -1,14 +1,16 @@
 //! Chains of controllers that change while objects below run: a queue is lost, a manager is replaced, a Workload takes the place of
 //! another, pods of a group come below a job.
 
-use crate::every_job_kind::server_of_all_kinds;
-use crate::job_server::JobServer;
-use crate::owner_chains::{below, is_suspended, job_row, kind_of, named, resume, row, submit, workload};
+use crate::fixtures::every_job_kind::server_of_all_kinds;
+use crate::fixtures::job_server::JobServer;
+use crate::fixtures::owner_chains::{
+    below, is_suspended, job_row, kind_of, named, resume, row, submit, workload,
+};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, frameworks};
-use sluice::reconciler::CoreSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Framework, frameworks};
+use sluice_core::reconciler::CoreSettings;
 
 const GROUP: &str = "kueue.x-k8s.io/pod-group-name";
 const TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";

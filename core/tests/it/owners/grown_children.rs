@@ -1,9 +1,9 @@
 //! Jobs that run on the quota of a JobSet above them: they do not grow beyond what its Workload is charged for.
 
-use crate::core_fixture::JOB;
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_server::{JobServer, kind};
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::frameworks::framework;
+use sluice_core::frameworks::framework;
 
 fn template(labels: &Value) -> Value {
     json!({"metadata": {"labels": labels}, "spec": {"restartPolicy": "Never", "containers": [

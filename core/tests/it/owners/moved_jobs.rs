@@ -1,11 +1,11 @@
 //! Jobs that their users change while they have quota and wait for admission checks: what they can no longer start with is given back
 //! at once, so that no check is waited for in vain.
 
-use crate::every_job_kind::{sample, server_of_all_kinds};
-use crate::job_server::{JobServer, kind, pod};
+use crate::fixtures::every_job_kind::{sample, server_of_all_kinds};
+use crate::fixtures::job_server::{JobServer, kind, pod};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, Role, frameworks};
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Framework, JobKind, Role, frameworks};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
@@ -162,7 +162,7 @@ fn set_that_waits_for_checks_is_moved() {
 /// What a job asks for is changed: the Workload is made again at once, as its quota is of no use.
 #[test]
 fn job_whose_requests_change_while_it_waits_for_checks_is_queued_at_once() {
-    let row = sluice::frameworks::framework("batch", "Job").unwrap();
+    let row = sluice_core::frameworks::framework("batch", "Job").unwrap();
     let (mut server, kind, name) = waiting(row);
     answer(&mut server, "machines");
     server.edit(kind, &name, |job| {
@@ -176,7 +176,7 @@ fn job_whose_requests_change_while_it_waits_for_checks_is_queued_at_once() {
 /// A job that names a prebuilt Workload while its own waits for checks gives its own up.
 #[test]
 fn job_that_names_a_prebuilt_workload_while_it_waits_gives_its_own_up() {
-    let row = sluice::frameworks::framework("batch", "Job").unwrap();
+    let row = sluice_core::frameworks::framework("batch", "Job").unwrap();
     let (mut server, kind, name) = waiting(row);
     let own = server.workload_name();
     server.edit(kind, &name, |job| {
@@ -191,7 +191,7 @@ fn job_that_names_a_prebuilt_workload_while_it_waits_gives_its_own_up() {
 /// A priority class that is named meanwhile counts at once; the reservation stays.
 #[test]
 fn priority_class_that_is_added_while_a_job_waits_for_checks_counts() {
-    let row = sluice::frameworks::framework("batch", "Job").unwrap();
+    let row = sluice_core::frameworks::framework("batch", "Job").unwrap();
     let (mut server, kind, name) = waiting(row);
     server.create(Kind::WorkloadPriorityClass, json!({"metadata": {"name": "high"}, "value": 7}));
     let reserved = workload(&server)["metadata"]["uid"].clone();

@@ -1,16 +1,16 @@
 //! Chains of controllers that go on through objects that are not queued: ReplicaSets, pods, kinds that are not enabled, and objects that
 //! cannot be decoded.
 
-use crate::every_job_kind::server_of_all_kinds;
-use crate::job_server::JobServer;
-use crate::owner_chains::{below, is_suspended, job_row, kind_of, named, row, submit};
+use crate::fixtures::every_job_kind::server_of_all_kinds;
+use crate::fixtures::job_server::JobServer;
+use crate::fixtures::owner_chains::{below, is_suspended, job_row, kind_of, named, row, submit};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use sluice::admission::AdmissionSettings;
-use sluice::api::names::DEFAULT_NAME;
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, OwnerRef};
-use sluice::reconciler::{CoreSettings, Delta, Reconciler};
+use sluice_core::admission::AdmissionSettings;
+use sluice_core::api::names::DEFAULT_NAME;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Framework, OwnerRef};
+use sluice_core::reconciler::{CoreSettings, Delta, Reconciler};
 
 /// A manager of some kinds, or of all if none are named.
 fn server(names: &[&str], all_managed: bool) -> JobServer {
@@ -265,7 +265,7 @@ fn kinds_that_cannot_be_read_end_the_search() {
     assert_eq!(server.admit(pod, plain.clone(), None), Ok(plain), "it is in no queue");
 }
 
-/// A Job in a queued AppWrapper has no Workload of its own: the page about it names what is queued in its place.
+/// A Job in a queued AppWrapper has no Workload of its own: the reason names what is queued in its place.
 #[test]
 fn a_job_below_a_queued_object_says_what_is_above_it() {
     let wrapper = row("workload.codeflare.dev", "AppWrapper");
@@ -273,10 +273,8 @@ fn a_job_below_a_queued_object_says_what_is_above_it() {
     submit(&mut server, wrapper, named(wrapper, "wrapped", "lq"));
     submit(&mut server, job_row(), below(named(job_row(), "train", "lq"), wrapper, "wrapped"));
     assert_eq!(
-        server.page_without_workload("job", "train").as_deref(),
-        Some(
-            "job/train in namespace ns has no Workload: AppWrapper wrapped, which is above it, is queued in its place."
-        )
+        server.why_no_workload("job", "train").as_deref(),
+        Some("AppWrapper wrapped, which is above it, is queued in its place")
     );
-    assert_eq!(server.page_without_workload("appwrapper", "wrapped"), None);
+    assert_eq!(server.why_no_workload("appwrapper", "wrapped"), None);
 }

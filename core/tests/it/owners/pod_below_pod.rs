@@ -1,12 +1,13 @@
 //! Pods whose controller is a pod, as a Spark driver is that of its executors: they run on its quota if it is in a queue, and are
 //! queued by themselves if no object above them is.
 
-use crate::job_server::{JobServer, kind, pod};
+use crate::fixtures::job_server::{JobServer, kind, pod};
+use crate::fixtures::leading_core;
 use serde_json::{Value, json};
-use sluice::admission::AdmissionSettings;
-use sluice::cache::Kind;
-use sluice::frameworks::framework;
-use sluice::reconciler::CoreSettings;
+use sluice_core::admission::AdmissionSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::framework;
+use sluice_core::reconciler::CoreSettings;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
@@ -64,7 +65,7 @@ fn pod_below_a_pod_of_a_job_runs_on_the_quota_of_the_job() {
     for (of_job, held) in [("lq", false), ("", true)] {
         let mut server = server(false);
         let row = framework("batch", "Job").unwrap();
-        let mut job = crate::core_fixture::job("job");
+        let mut job = leading_core::job("job");
         job["metadata"]["labels"] = json!({});
         if !of_job.is_empty() {
             job["metadata"]["labels"][QUEUE] = json!(of_job);

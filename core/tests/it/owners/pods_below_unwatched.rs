@@ -1,13 +1,13 @@
 //! Pods between which and their job are objects that the manager does not read as jobs: another pod, as the driver of a
 //! SparkApplication, or objects of kinds that are not watched, as the ReplicaSet of a Deployment in an AppWrapper.
 
-use crate::job_samples::submitted;
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_samples::submitted;
+use crate::fixtures::job_server::{JobServer, kind};
 use serde_json::{Value, json};
-use sluice::admission::AdmissionSettings;
-use sluice::cache::Kind;
-use sluice::frameworks::framework;
-use sluice::reconciler::CoreSettings;
+use sluice_core::admission::AdmissionSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::framework;
+use sluice_core::reconciler::CoreSettings;
 
 const TOPOLOGY_GATE: &str = "kueue.x-k8s.io/topology";
 const HOST: &str = "kubernetes.io/hostname";

@@ -1,11 +1,11 @@
 //! RayClusters that run on the quota of a job above them: they get no pods that the Workload of that job is not charged for.
 
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_server::{JobServer, kind};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, framework};
-use sluice::reconciler::CoreSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Framework, framework};
+use sluice_core::reconciler::CoreSettings;
 
 const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
 

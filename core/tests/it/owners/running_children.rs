@@ -1,14 +1,14 @@
 //! Jobs below one that must stop. An operator that has not seen yet that its object is suspended would resume a child that the manager
 //! suspends, and an extra pod would start. So children are left to their operator for a time, and then nothing runs unseen.
 
-use crate::core_fixture::{Core, JOB, started, writes};
-use crate::every_job_kind::{sample, server_of_all_kinds};
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::every_job_kind::{sample, server_of_all_kinds};
+use crate::fixtures::job_server::{JobServer, kind};
+use crate::fixtures::leading_core::{Core, JOB, started, writes};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, Role, frameworks};
-use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, WriteOutcome, WriteResult};
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Framework, JobKind, Role, frameworks};
+use sluice_core::reconciler::{CoreSettings, Delta, Effect, Verb, WriteOutcome, WriteResult};
 
 const JOB_SET: (&str, &str) = ("jobset.x-k8s.io", "JobSet");
 /// Time within which an operator acts.

@@ -1,8 +1,9 @@
 //! Pods, pod groups and sets that cannot be run: each is reported on the object, costs few writes, and no other pod waits for it.
 
-use crate::job_server::{JobServer, kind, pod};
+use crate::fixtures::job_server::{JobServer, kind, pod};
+use crate::fixtures::leading_core;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
+use sluice_core::cache::Kind;
 
 const LWS: &str = "leaderworkerset.x-k8s.io/leaderworkerset";
 /// Maximum number of writes that an object costs, beside those of the pod that runs after it.
@@ -157,7 +158,7 @@ fn groups_that_cannot_be_composed() {
 #[test]
 fn group_with_the_name_of_another_workload() {
     let mut server = server();
-    server.create(Kind::Job(sluice::frameworks::JobKind::BATCH_JOB), crate::core_fixture::job("j"));
+    server.create(Kind::Job(sluice_core::frameworks::JobKind::BATCH_JOB), leading_core::job("j"));
     let name = server.workload_name();
     for member in ["a-0", "a-1"] {
         server.create(Kind::Pod, pod(member, Some((&name, 2))));

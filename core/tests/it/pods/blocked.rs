@@ -1,8 +1,8 @@
 //! Pods of admitted Workloads that do not run: an event on the Workload says what keeps them from it.
 
-use crate::job_server::{JobServer, pod};
+use crate::fixtures::job_server::{JobServer, pod};
 use serde_json::json;
-use sluice::cache::Kind;
+use sluice_core::cache::Kind;
 
 fn notes(server: &JobServer) -> Vec<&str> {
     let blocked = server.events.iter().filter(|event| event.reason == "PodsBlocked");

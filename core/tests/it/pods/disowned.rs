@@ -1,11 +1,11 @@
 //! Pods that name a queued object as their controller, which does not take them for its own: they need quota as any other pod.
 
-use crate::core_fixture::{JOB, job};
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::job_server::{JobServer, kind};
+use crate::fixtures::leading_core::{JOB, job};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::framework;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::framework;
 
 const UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";

@@ -1,13 +1,13 @@
 //! Pods that name the Workload of a StatefulSet as their group, although the set has not made them: they wait, and count for nothing.
 
-use crate::job_server::{JobServer, kind, pod};
+use crate::fixtures::job_server::{JobServer, kind, pod};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::admission::AdmissionSettings;
-use sluice::cache::Kind;
-use sluice::frameworks::framework;
-use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::reconciler::CoreSettings;
+use sluice_core::admission::AdmissionSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::framework;
+use sluice_core::lifecycle::pods_ready::PodsReadyLimits;
+use sluice_core::reconciler::CoreSettings;
 
 /// A set of one pod in a queue of 4 CPUs, with its Workload.
 fn server(frameworks: &[&str]) -> JobServer {

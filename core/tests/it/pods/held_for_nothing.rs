@@ -1,11 +1,11 @@
 //! Pods that keep their gate for ever: an event on each says why.
 
-use crate::job_server::{JobServer, pod};
+use crate::fixtures::job_server::{JobServer, pod};
 use serde_json::json;
-use sluice::admission::AdmissionSettings;
-use sluice::cache::Kind;
-use sluice::frameworks::{framework, frameworks};
-use sluice::reconciler::CoreSettings;
+use sluice_core::admission::AdmissionSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{framework, frameworks};
+use sluice_core::reconciler::CoreSettings;
 
 fn notes(server: &JobServer, name: &str, reason: &str) -> Vec<String> {
     let own = server.events.iter().filter(|event| *event.key.name == *name && event.reason == reason);

@@ -2,11 +2,11 @@
 //! measured in a process of its own.
 #![expect(clippy::disallowed_methods, reason = "the test measures what events cost, and judges no time")]
 
-use crate::core_fixture::Core;
-use crate::job_server::pod;
+use crate::fixtures::job_server::pod;
+use crate::fixtures::leading_core::Core;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Effect};
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, Effect};
 use std::process::Command;
 use std::time::Instant;
 

@@ -1,8 +1,8 @@
 //! Workloads for pods that the manager has not made: they are taken if they ask for what the pods request.
 
-use crate::job_server::{JobServer, pod};
+use crate::fixtures::job_server::{JobServer, pod};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
+use sluice_core::cache::Kind;
 
 const PREBUILT: &str = "kueue.x-k8s.io/prebuilt-workload-name";
 

@@ -1,8 +1,8 @@
 //! Pod groups that run a Workload which someone else has written: pods beyond it end the Workload as out of sync, and none is removed.
 
-use crate::job_server::{JobServer, pod};
+use crate::fixtures::job_server::{JobServer, pod};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
+use sluice_core::cache::Kind;
 
 /// A queue with the Workload `w` for two pods of one CPU, and these pods, which are made for it.
 fn server(names: &[&str]) -> JobServer {

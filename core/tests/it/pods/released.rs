@@ -1,10 +1,10 @@
 //! Pods that nothing else would release: in a namespace that is being deleted no replacement comes, and a pod whose label was
 //! taken away has its finalizer still.
 
-use crate::job_server::{JobServer, pod};
+use crate::fixtures::job_server::{JobServer, pod};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::framework;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::framework;
 
 const MANAGED: &str = "kueue.x-k8s.io/managed";
 

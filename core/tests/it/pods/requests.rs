@@ -4,9 +4,9 @@ use k8s_openapi::api::core::v1::{LimitRange, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sluice::resources::limit_range::{LimitRangeSummary, requests_above_limits};
-use sluice::resources::transform::{Strategy as Fate, Transform, Transformation};
-use sluice::resources::{self, Quantities, Quantity};
+use sluice_core::resources::limit_range::{LimitRangeSummary, requests_above_limits};
+use sluice_core::resources::transform::{Strategy as Fate, Transform, Transformation};
+use sluice_core::resources::{self, Quantities, Quantity};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
 //! Pods that are changed while they wait, and Workloads that a client edits meanwhile: no pod runs on more than its Workload is
 //! charged, and none is deleted for it.
 
-use crate::core_fixture::{Core, JOB, job, writes};
-use crate::job_server::{JobServer, kind, pod};
+use crate::fixtures::job_server::{JobServer, kind, pod};
+use crate::fixtures::leading_core::{Core, JOB, job, writes};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::framework;
-use sluice::reconciler::Effect;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::framework;
+use sluice_core::reconciler::Effect;
 
 const GROUP: &str = "g";
 
@@ -126,7 +126,7 @@ fn resized_pod_of_an_elastic_job_waits() {
         json!({"labels": {"kueue.x-k8s.io/podset": "main"}, "annotations": {
             "kueue.x-k8s.io/workload": name, "kueue.x-k8s.io/workload-slice-name": name}})
     };
-    let mut core = Core::new(sluice::reconciler::CoreSettings::default());
+    let mut core = Core::new(sluice_core::reconciler::CoreSettings::default());
     let mut elastic = job("a");
     elastic["metadata"]["annotations"][GATE] = json!("true");
     elastic["spec"]["parallelism"] = json!(2);

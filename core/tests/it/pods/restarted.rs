@@ -1,12 +1,12 @@
 //! Jobs that run pods again that had succeeded, and whose quota was given away: what runs is charged, or stopped.
 
-use crate::core_fixture::job;
-use crate::job_samples::related;
-use crate::job_server::{JobServer, kind, pod};
+use crate::fixtures::job_samples::related;
+use crate::fixtures::job_server::{JobServer, kind, pod};
+use crate::fixtures::leading_core::job;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, Reclaimable, framework, frameworks};
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Framework, JobKind, Reclaimable, framework, frameworks};
 
 /// A queue of 4 CPUs and a JobSet or TrainJob whose four Jobs run, of which each asks for 1 CPU.
 struct Restarting {
@@ -190,9 +190,9 @@ fn manager_that_starts_sees_that_pods_have_restarted() {
     let mut job = Restarting::new("JobSet");
     job.count(2, 2);
     other(&mut job.server);
-    let settings = sluice::reconciler::CoreSettings {
+    let settings = sluice_core::reconciler::CoreSettings {
         frameworks: ["batch/job", "jobset.x-k8s.io/jobset"].map(str::to_owned).into(),
-        ..sluice::reconciler::CoreSettings::default()
+        ..sluice_core::reconciler::CoreSettings::default()
     };
     let counts = json!([{"name": "w", "ready": 4, "active": 4, "succeeded": 0, "failed": 0, "suspended": 0}]);
     job.server.restart_after_edit(settings, (job.kind, job.name), |set| {

@@ -1,10 +1,10 @@
 //! Groups of pods whose controllers replace each pod that is deleted: a replacement that comes too early is neither deleted, which
 //! its controller would answer with the next one, nor does it run beside the pod that it replaces.
 
-use crate::job_server::{JobServer, pod};
+use crate::fixtures::job_server::{JobServer, pod};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
+use sluice_core::cache::Kind;
 
 const GROUP: &str = "g";
 
@@ -160,17 +160,17 @@ fn surge_pod_waits_with_an_event() {
         group.create("c");
         let writes = group.server.writes;
         assert!(group.waits("c") && group.has_event("c", "ExcessPodWaits"), "serving: {serving}");
-        // The page about the pod says why it has no place in the Workload of its group; those of the others have one.
-        let page = group.server.page_without_workload("pod", "c").unwrap();
+        // The pod has no place in the Workload of its group, and it is known why; the others have one.
+        let why = group.server.why_no_workload("pod", "c").unwrap();
         let said = format!(
-            "pod/c in namespace ns has no Workload: Pod group {GROUP} has all pods that its Workload asks for: the pod waits until one of them has ended"
+            "Pod group {GROUP} has all pods that its Workload asks for: the pod waits until one of them has ended"
         );
-        assert!(page.starts_with(&said), "{page}");
-        assert_eq!(group.server.page_without_workload("pod", "a"), None);
+        assert!(why.starts_with(&said), "{why}");
+        assert_eq!(group.server.why_no_workload("pod", "a"), None);
         group.delete("b");
         group.end("b", "Failed");
         assert!(group.is_started("c") && group.server.writes > writes, "serving: {serving}");
-        assert_eq!(group.server.page_without_workload("pod", "c"), None);
+        assert_eq!(group.server.why_no_workload("pod", "c"), None);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Pods of a group that end with exit code 0 because they were stopped: they have not done their work, and are replaced.
 
-use crate::job_server::{JobServer, pod};
+use crate::fixtures::job_server::{JobServer, pod};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
-use sluice::cache::Kind;
+use sluice_core::cache::Kind;
 
 /// A group of two pods that run.
 fn running() -> JobServer {

@@ -1,9 +1,8 @@
 //! The committed schema of pod templates.
 
 use serde_json::Value;
-use sluice::api::crd::pod_template;
+use sluice_core::api::crd::pod_template;
 use std::fs;
-use std::path::Path;
 
 /// Writes the schema if `SLUICE_OPENAPI` names the OpenAPI document of a server; otherwise checks the committed schema.
 #[test]
@@ -13,7 +12,7 @@ fn pod_template_is_structural() {
         let document: Value = serde_json::from_str(&fs::read_to_string(document).unwrap()).unwrap();
         let schema = pod_template::from_openapi(&document);
         assert!(schema.is_object(), "the document has no pod template");
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("core/src/api/crd/pod-template.json");
+        let file = crate::fixtures::root().join("core/src/api/crd/pod-template.json");
         fs::write(file, format!("{}\n", serde_json::to_string_pretty(&schema).unwrap())).unwrap();
         return;
     }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sluice::frameworks::{TemplateFingerprint, pod_set_fingerprint};
+use sluice_core::frameworks::{TemplateFingerprint, pod_set_fingerprint};
 
 /// A template with every default of a Job's template, as the API server stores it.
 fn stored() -> Value {

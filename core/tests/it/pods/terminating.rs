@@ -1,13 +1,13 @@
 //! Pods that terminate: the status of most kinds leaves them out as soon as their operator has deleted them, and they keep the quota
 //! of their Workload until they have ended. Each kind that can be suspended is tried, by its sample.
 
-use crate::every_job_kind::{sample, server_of_all_kinds};
-use crate::job_samples::RelatedSamples;
-use crate::job_server::{JobServer, kind};
+use crate::fixtures::every_job_kind::{sample, server_of_all_kinds};
+use crate::fixtures::job_samples::RelatedSamples;
+use crate::fixtures::job_server::{JobServer, kind};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, PlayedState, Role, frameworks};
-use sluice::reconciler::CoreSettings;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Framework, JobKind, PlayedState, Role, frameworks};
+use sluice_core::reconciler::CoreSettings;
 
 fn suspended() -> impl Iterator<Item = &'static Framework> {
     frameworks().filter(|row| row.role == Role::Suspended)

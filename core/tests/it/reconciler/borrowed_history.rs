@@ -1,14 +1,14 @@
 //! What the history says is borrowed is what the statuses of the ClusterQueues say, through cohorts joined and left, quotas of 0,
 //! flavors removed, and queues deleted and made again.
 
-use crate::queue_status::Cluster;
+use crate::fixtures::queue_cluster::Cluster;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::history::{UsageGroup, UsageQuery};
-use sluice::reconciler::{CoreSettings, Delta};
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::history::{UsageGroup, UsageQuery};
+use sluice_core::reconciler::{CoreSettings, Delta};
 use std::collections::BTreeMap;
 
 /// Seconds between two steps: a status is written within a second, but for the limit of writes.

@@ -1,13 +1,13 @@
 //! Charges of reserving Workloads as their objects change: reclaimable pods, deactivation, and past usage of LocalQueues.
 
-use crate::core_fixture::{Core, condition, reserving_workload, workload, writes};
+use crate::fixtures::leading_core::{Core, condition, reserving_workload, workload, writes};
 use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Delta, SnapshotIntervals, WriteOutcome, WriteResult};
-use sluice::scheduler::AdmissionFairSharing;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, Delta, SnapshotIntervals, WriteOutcome, WriteResult};
+use sluice_core::scheduler::AdmissionFairSharing;
 use std::collections::BTreeMap;
 
 fn admitted_conditions() -> [Value; 2] {

@@ -1,9 +1,9 @@
 //! Gates of elastic jobs while their size is being written: what a write in flight may change is not decided upon.
 
-use crate::core_fixture::{Core, JOB, job, writes};
+use crate::fixtures::leading_core::{Core, JOB, job, writes};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Delta, Effect, Write, WriteOutcome, WriteResult};
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, Delta, Effect, Write, WriteOutcome, WriteResult};
 
 const GATE: &str = "kueue.x-k8s.io/elastic-job";
 

@@ -1,20 +1,20 @@
 //! Events of Workloads and Jobs with their texts, and durations as Kueue observes them.
 
-use super::queue_status::Cluster;
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
+use crate::fixtures::queue_cluster::Cluster;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::reconciler::{CoreSettings, Event, Observation};
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::lifecycle::pods_ready::PodsReadyLimits;
+use sluice_core::reconciler::{CoreSettings, Event, Observation};
 
-pub(super) fn key(name: &str) -> ObjectKey {
+pub(crate) fn key(name: &str) -> ObjectKey {
     ObjectKey::new("ns", name)
 }
 
 /// A Job of `pods` pods with 1 CPU each, with the priority class unless it is empty.
-pub(super) fn job(name: &str, pods: i32, class: &str) -> Value {
+pub(crate) fn job(name: &str, pods: i32, class: &str) -> Value {
     let mut labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
     if !class.is_empty() {
         labels["kueue.x-k8s.io/priority-class"] = json!(class);
@@ -77,7 +77,7 @@ impl Cluster {
     }
 
     /// Acts, and advances until this many seconds have passed.
-    pub(super) fn act_then_wait(&mut self, seconds: i32, mut act: impl FnMut(&mut Self)) {
+    pub(crate) fn act_then_wait(&mut self, seconds: i32, mut act: impl FnMut(&mut Self)) {
         self.advance_tenths(1, |cluster, _| act(cluster));
         self.advance_tenths(10 * seconds - 1, |_, _| {});
     }
@@ -94,12 +94,12 @@ impl Cluster {
         });
     }
 
-    pub(super) fn only_workload(&self) -> Value {
+    pub(crate) fn only_workload(&self) -> Value {
         self.server.all(Kind::Workload).next().cloned().unwrap_or_default()
     }
 
     /// Notes of the events with this reason on objects of this kind.
-    pub(super) fn event_notes(&self, kind: Kind, reason: &str) -> Vec<String> {
+    pub(crate) fn event_notes(&self, kind: Kind, reason: &str) -> Vec<String> {
         let events = self.events.iter().filter(|event| event.kind == kind && event.reason == reason);
         events.map(|event| event.note.clone()).collect()
     }
@@ -205,7 +205,7 @@ fn preemption_events_name_both_priorities() {
 fn check_updates_emit_events_with_wait_times() {
     let mut cluster = Cluster::with_check();
     let set_state = |cluster: &mut Cluster, state: &str, message: &str| {
-        let workload_key = sluice::simulate::fake_api_server::key_of(&cluster.only_workload());
+        let workload_key = sluice_core::simulate::fake_api_server::key_of(&cluster.only_workload());
         cluster.server.edit(Kind::Workload, &workload_key, |w| {
             w["status"]["admissionChecks"][0]["state"] = json!(state);
             w["status"]["admissionChecks"][0]["message"] = json!(message);
@@ -317,7 +317,7 @@ fn execution_timeout_and_retention_emit_events() {
     let target = Some((json!("True"), json!("MaximumExecutionTimeExceeded")));
     let (active, found, _) = statuses(&cluster);
     assert_eq!((active, found), (json!(false), target));
-    let key = sluice::simulate::fake_api_server::key_of(&cluster.only_workload());
+    let key = sluice_core::simulate::fake_api_server::key_of(&cluster.only_workload());
     // A target that another client leaves on the deactivated Workload is removed.
     cluster.act_then_wait(3, |cluster| {
         cluster.server.edit(Kind::Workload, &key, |workload| {
@@ -350,7 +350,7 @@ fn workload_activated_while_its_pods_end_gets_its_whole_execution_time() {
     let workload = cluster.only_workload();
     assert_eq!(workload["spec"]["active"], json!(false), "{workload:#}");
     assert!(workload["status"]["admission"].is_object(), "its pod has not ended: {workload:#}");
-    let workload_key = sluice::simulate::fake_api_server::key_of(&workload);
+    let workload_key = sluice_core::simulate::fake_api_server::key_of(&workload);
     cluster.act_then_wait(2, |cluster| {
         cluster
             .server
@@ -411,7 +411,7 @@ fn provisioning_request_lifecycle_emits_events() {
     let expected = format!("Created ProvisioningRequest: {}", created["metadata"]["name"]);
     assert_eq!(cluster.event_notes(Kind::Workload, "ProvisioningRequestCreated"), [expected]);
     cluster.act_then_wait(1, |cluster| {
-        let key = sluice::simulate::fake_api_server::key_of(&created);
+        let key = sluice_core::simulate::fake_api_server::key_of(&created);
         cluster.server.edit(Kind::ProvisioningRequest, &key, |request| {
             request["status"] = json!({"conditions": [{"type": "Provisioned", "status": "True",
                 "reason": "Provisioned", "message": "there is room",
@@ -469,7 +469,7 @@ fn job_says_why_it_is_stopped() {
     };
     let mut cluster = Cluster::with_preemption(CoreSettings::default());
     cluster.act_then_wait(1, |cluster| cluster.create(JOB, job("j", 1, "")));
-    let workload = sluice::simulate::fake_api_server::key_of(&cluster.only_workload());
+    let workload = sluice_core::simulate::fake_api_server::key_of(&cluster.only_workload());
     cluster.act_then_wait(1, |cluster| {
         cluster.server.edit(Kind::Workload, &workload, |w| {
             w["status"]["conditions"].as_array_mut().unwrap().push(finished("no longer needed"));

@@ -1,10 +1,10 @@
 //! Finalizers of objects that others use: each is removed when its last user is gone, whatever the order of deletion.
 
-use crate::queue_status::Cluster;
+use crate::fixtures::queue_cluster::Cluster;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::CoreSettings;
 
 fn objects() -> [(Kind, Value); 4] {
     let spec = json!({"namespaceSelector": {},

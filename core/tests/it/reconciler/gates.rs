@@ -1,10 +1,10 @@
 //! Requests for features that are off or not supported: they are ignored, or reported as not supported.
 
-use crate::core_fixture::{Core, JOB, condition, job, reserving_workload, workload, writes};
+use crate::fixtures::leading_core::{Core, JOB, condition, job, reserving_workload, workload, writes};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Effect, Verb};
-use sluice::scheduler::{EngineGates, EngineSettings};
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, Effect, Verb};
+use sluice_core::scheduler::{EngineGates, EngineSettings};
 
 /// The Workload without its owner.
 fn without_owner(mut workload: Value) -> Value {

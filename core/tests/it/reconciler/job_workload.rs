@@ -1,9 +1,9 @@
 //! A Job and its Workload while they change: whether the Workload is kept, updated or recreated.
 
-use crate::core_fixture::{Core, JOB, condition, job, reserving_workload, workload, writes};
+use crate::fixtures::leading_core::{Core, JOB, condition, job, reserving_workload, workload, writes};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, Write};
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, Delta, Effect, Verb, Write};
 
 /// A change that a user makes to a Job.
 type Change = fn(&mut Value);

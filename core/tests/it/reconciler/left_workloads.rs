@@ -1,10 +1,10 @@
 //! Workloads of groups whose objects are deleted, in each way in which a client can delete them: none holds quota for what is gone.
 
-use crate::job_server::{JobServer, kind, pod};
+use crate::fixtures::job_server::{JobServer, kind, pod};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::CoreSettings;
 
 const LWS: &str = "leaderworkerset.x-k8s.io/leaderworkerset";
 

@@ -1,11 +1,11 @@
 //! Pods that are being deleted and do not end: the time that frees their quota frees their room on the node, so that nothing is evicted
 //! for what only they hold.
 
-use crate::core_fixture::{Core, START, condition, reserving_workload, workload, writes};
+use crate::fixtures::leading_core::{Core, START, condition, reserving_workload, workload, writes};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Effect};
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, Effect};
 
 const HOST: &str = "kubernetes.io/hostname";
 

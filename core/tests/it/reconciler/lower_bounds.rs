@@ -1,9 +1,10 @@
 //! Before when a pending workload is not admitted: scenarios whose answers follow by hand, and what a reader of a namespace gets.
 
-use crate::estimates::{Cluster, NAMESPACE};
+use crate::fixtures::estimated_cluster;
+use crate::fixtures::estimated_cluster::{Cluster, NAMESPACE};
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::simulate::estimate::Refusal;
+use sluice_core::api::ObjectKey;
+use sluice_core::simulate::estimate::Refusal;
 
 const ANNOTATION: &str = "sluice.dev/expected-run-time";
 
@@ -64,7 +65,7 @@ fn an_annotation_is_expected_and_an_unreadable_one_is_named() {
         let unknown: Vec<String> = none.unknown.iter().map(|key| key.name.to_string()).collect();
         let ignored: Vec<String> =
             none.ignored.into_iter().map(|(key, why)| format!("{}: {why}", key.name)).collect();
-        (none.not_before.map(|bound| crate::estimates::minutes_of(&bound).0), unknown, ignored)
+        (none.not_before.map(|bound| estimated_cluster::minutes_of(&bound).0), unknown, ignored)
     };
     for on_job in [false, true] {
         assert_eq!(ask("1h30m", on_job), (Some(80), vec!["unknown".to_owned()], vec![]));
@@ -105,12 +106,12 @@ fn what_may_be_preempted_bounds_nothing() {
 #[test]
 fn where_a_maximum_leaves_the_earliest_open_there_is_a_bound() {
     let mut cluster = cluster(2);
-    crate::estimates::with_maximum(cluster.running("open", "none", 1, 5), 90);
+    estimated_cluster::with_maximum(cluster.running("open", "none", 1, 5), 90);
     cluster.running("r", "a", 1, 10);
     cluster.pending("w", "a", 2, 5);
     assert_eq!(cluster.bounds("w"), Ok((None, 85)));
     let bound = cluster.ask("w").unwrap().not_before.unwrap();
-    assert_eq!(crate::estimates::minutes_of(&bound), (50, vec!["r".to_owned()]));
+    assert_eq!(estimated_cluster::minutes_of(&bound), (50, vec!["r".to_owned()]));
 }
 
 /// Moves a Workload and its Job to the namespace of another tenant.
@@ -140,7 +141,10 @@ fn each_of_two_tenants_gets_a_bound_from_its_own_workloads() {
         cluster.without_range(&ObjectKey::new(namespace, name), reader)
     };
     let own = ask(NAMESPACE, "w", Some(NAMESPACE));
-    assert_eq!(crate::estimates::minutes_of(own.not_before.as_ref().unwrap()), (50, vec!["mine".to_owned()]));
+    assert_eq!(
+        estimated_cluster::minutes_of(own.not_before.as_ref().unwrap()),
+        (50, vec!["mine".to_owned()])
+    );
     assert_eq!((&own.refusal, own.unknown.len(), own.ignored.len()), (&Refusal::Hidden, 0, 0));
     assert!(!format!("{own:?} {}", own.refusal).contains("their"), "{own:?}");
     // What the other one runs may end at any time for all that it knows.
@@ -149,7 +153,7 @@ fn each_of_two_tenants_gets_a_bound_from_its_own_workloads() {
     assert!(!format!("{other:?}").contains("mine"), "{other:?}");
     // A reader of both knows which one is unknown, and why.
     let all = ask(NAMESPACE, "w", None);
-    assert_eq!(crate::estimates::minutes_of(&all.not_before.unwrap()).0, 50);
+    assert_eq!(estimated_cluster::minutes_of(&all.not_before.unwrap()).0, 50);
     assert_eq!(all.unknown, [ObjectKey::new("others", "theirs")]);
     assert_eq!(all.ignored.len(), 1);
 }

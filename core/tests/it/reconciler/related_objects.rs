@@ -1,14 +1,14 @@
 //! Jobs whose pod sets are made from another object as well: a change of the object concerns the jobs that read it, and a job
 //! waits as it is while the object is not known.
 
-use crate::core_fixture::{Core, job, writes};
+use crate::fixtures::leading_core::{Core, job, writes};
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::frameworks::{
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{
     Awaited, Beside, Flags, Found, Framework, Gvk, Hooks, JobError, JobKind, PodSets, RelatedKey, RelatedKind,
 };
-use sluice::reconciler::{CoreSettings, Delta, Effect, Verb};
+use sluice_core::reconciler::{CoreSettings, Delta, Effect, Verb};
 use std::collections::BTreeSet;
 
 const SIZE: RelatedKind = RelatedKind {

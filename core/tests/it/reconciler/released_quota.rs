@@ -1,9 +1,10 @@
 //! Quota is released when pods have ended, where their kind says so too early or too late.
 
-use crate::job_server::{JobServer, kind, pod};
+use crate::fixtures::job_server::{JobServer, kind, pod};
+use crate::fixtures::leading_core;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
+use sluice_core::cache::Kind;
 
 /// A single pod that is evicted holds its quota while it terminates, but not for ever: a lost node never ends it.
 #[test]
@@ -118,7 +119,7 @@ fn set_that_grows_again_waits_for_all_of_its_quota() {
     server.edit(set_kind, "s", |set| set["spec"]["replicas"] = json!(0));
     assert!(!server.holds_quota());
     let name = server.workload_name();
-    server.create(Kind::Job(sluice::frameworks::JobKind::BATCH_JOB), crate::core_fixture::job("j"));
+    server.create(Kind::Job(sluice_core::frameworks::JobKind::BATCH_JOB), leading_core::job("j"));
     server.edit(set_kind, "s", |set| set["spec"]["replicas"] = json!(5));
     let workload = server.get(Kind::Workload, &name).unwrap();
     assert!(workload["status"].get("admission").is_none(), "{workload}");

@@ -1,14 +1,14 @@
 //! Effects of settings on the core: which objects are managed, for how long, and what is counted of them.
 
-use crate::core_fixture::{Core, JOB, START, condition, job, reserving_workload, workload, writes};
+use crate::fixtures::leading_core::{Core, JOB, START, condition, job, reserving_workload, workload, writes};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sluice::admission::OwnerRef;
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::reconciler::{CoreSettings, Delta, Effect, Observation, Verb, Write};
-use sluice::snapshot::UnadmittedKey;
+use sluice_core::admission::OwnerRef;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::lifecycle::pods_ready::PodsReadyLimits;
+use sluice_core::reconciler::{CoreSettings, Delta, Effect, Observation, Verb, Write};
+use sluice_core::snapshot::UnadmittedKey;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn deactivated_workload(reason: &str) -> Value {
@@ -224,9 +224,9 @@ fn observation_labels_name_cohorts_and_queue_visibility() {
         stored["metadata"]["resourceVersion"] = json!("900");
         stored["metadata"]["generation"] = json!(1);
         stored["status"] = write.body["status"].clone();
-        let outcome = sluice::reconciler::WriteOutcome::Done(stored);
+        let outcome = sluice_core::reconciler::WriteOutcome::Done(stored);
         let result =
-            sluice::reconciler::WriteResult { id: write.id, kind: write.kind, key: write.key, outcome };
+            sluice_core::reconciler::WriteResult { id: write.id, kind: write.kind, key: write.key, outcome };
         let effects = core.feed(Delta::Written(result));
         let labels = effects.iter().find_map(|effect| match effect {
             Effect::Observe(Observation::Admitted(labels, _)) => Some(labels.clone()),
@@ -251,9 +251,9 @@ fn rejected_write_releases_quota_until_retry() {
     core.put(JOB, job("first"));
     let write = writes(&core.put(Kind::Workload, first), Kind::Workload).remove(0);
     let message = "etcdserver: request is too large".to_owned();
-    let outcome = sluice::reconciler::WriteOutcome::Rejected { code: 400, message };
+    let outcome = sluice_core::reconciler::WriteOutcome::Rejected { code: 400, message };
     let (id, kind, key) = (write.id, write.kind, write.key.clone());
-    core.feed(Delta::Written(sluice::reconciler::WriteResult { id, kind, key, outcome }));
+    core.feed(Delta::Written(sluice_core::reconciler::WriteResult { id, kind, key, outcome }));
     // Another workload needs the same quota and gets it at once, although it was created later.
     core.put(JOB, job("second"));
     let effects = core.put(Kind::Workload, workload("second", &[]));
@@ -281,9 +281,9 @@ fn run_with_conflicts(
             assert!(sent.is_empty(), "one write of an object at a time");
             tries += 1;
             let mut effects = deliver_change(core);
-            let outcome = sluice::reconciler::WriteOutcome::Conflict;
+            let outcome = sluice_core::reconciler::WriteOutcome::Conflict;
             let (id, kind, key) = (write.id, write.kind, write.key.clone());
-            effects.extend(core.feed(Delta::Written(sluice::reconciler::WriteResult {
+            effects.extend(core.feed(Delta::Written(sluice_core::reconciler::WriteResult {
                 id,
                 kind,
                 key,

@@ -1,10 +1,10 @@
 //! Queues, flavors and what else a queue refers to, in a form that cannot be read: what waits for them says so, what holds quota
 //! keeps it, and all go on when the object can be read again.
 
-use crate::core_fixture::{Core, condition, reserving_workload, workload, writes};
+use crate::fixtures::leading_core::{Core, condition, reserving_workload, workload, writes};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Effect, SnapshotIntervals, Verb, Write};
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, Effect, SnapshotIntervals, Verb, Write};
 
 /// A queue of 4 CPU with a check, below two cohorts, whose flavor has a topology; each object can be read.
 fn objects() -> Vec<(Kind, Value)> {

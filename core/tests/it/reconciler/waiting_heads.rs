@@ -1,12 +1,15 @@
 //! Since when the head of a ClusterQueue fits and is not admitted, as the core publishes it.
 
-use crate::core_fixture::{Core, reserving_workload, workload, writes};
+use crate::fixtures::leading_core;
+use crate::fixtures::leading_core::{Core, reserving_workload, workload, writes};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Delta, Effect, SnapshotIntervals, Write, WriteOutcome, WriteResult};
-use sluice::snapshot::WaitingHead;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{
+    CoreSettings, Delta, Effect, SnapshotIntervals, Write, WriteOutcome, WriteResult,
+};
+use sluice_core::snapshot::WaitingHead;
 use std::collections::VecDeque;
 
 /// A core whose snapshots are always up to date.
@@ -128,7 +131,7 @@ fn decision_ends_without_write() {
             core.feed(Delta::Deleted { kind: Kind::Workload, key, uid: "workloads-w-j".into() });
         } else {
             for other in ["a", "b"] {
-                let conditions = [crate::core_fixture::condition("QuotaReserved", "True", "QuotaReserved")];
+                let conditions = [leading_core::condition("QuotaReserved", "True", "QuotaReserved")];
                 core.put(Kind::Workload, reserving_workload(other, &conditions));
             }
         }

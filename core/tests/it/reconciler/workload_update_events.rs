@@ -1,11 +1,11 @@
 //! Events of the writes with which a Workload follows its Job.
 
 use super::events_and_observations::{job, key};
-use super::queue_status::Cluster;
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
+use crate::fixtures::queue_cluster::Cluster;
 use serde_json::json;
-use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::CoreSettings;
 
 /// A Job that waits changes its size: its Workload follows, and an event of the Job says so.
 #[test]
@@ -30,7 +30,7 @@ fn updating_waiting_workload_emits_event() {
 fn adding_owner_emits_event() {
     let mut cluster = Cluster::new(CoreSettings::default());
     cluster.act_then_wait(1, |cluster| cluster.create(JOB, job("j", 1, "")));
-    let workload_key = sluice::simulate::fake_api_server::key_of(&cluster.only_workload());
+    let workload_key = sluice_core::simulate::fake_api_server::key_of(&cluster.only_workload());
     let owners = cluster.only_workload()["metadata"]["ownerReferences"].clone();
     cluster.act_then_wait(1, |cluster| {
         cluster.server.edit(Kind::Workload, &workload_key, |workload| {

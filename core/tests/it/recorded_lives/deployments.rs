@@ -9,8 +9,8 @@ use super::pod_groups::{
 };
 use super::{apply_act, flavors, granted, plain, scenarios, text};
 use serde_json::{Value, json};
-use sluice::api::validation::Gates;
-use sluice::frameworks::{ActionWrite, Priority, framework, hold_pod};
+use sluice_core::api::validation::Gates;
+use sluice_core::frameworks::{ActionWrite, Priority, framework, hold_pod};
 
 /// Lets the webhook default a Deployment.
 fn mark(deployment: &mut Value) {

@@ -8,8 +8,8 @@ mod reconciled;
 mod suspended_jobs;
 
 use serde_json::{Map, Value, json};
-use sluice::frameworks::{PodSetInfo, TemplateInfo};
-use sluice::resources::Quantity;
+use sluice_core::frameworks::{PodSetInfo, TemplateInfo};
+use sluice_core::resources::Quantity;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -9,9 +9,9 @@
 use super::{apply_act, flavors, granted, plain, playable, recorded, scenarios, text};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::api::validation::Gates;
-use sluice::frameworks::{
+use sluice_core::api::ObjectKey;
+use sluice_core::api::validation::Gates;
+use sluice_core::frameworks::{
     Action, ActionWrite, Beside, Change, Component, FieldChange, JobKind, PatchBody, PodMember, PodSetCount,
     Priority, Readiness, Sources, Stop, StopScope, Target, Unit, UnitRules, UnitSummary, WorkloadRequest,
     hold_pod,

@@ -7,8 +7,8 @@
 use super::pod_groups::set_fields;
 use super::{KUBEFLOW_KINDS, apply_act, flavors, granted, plain, playable, recorded, scenarios, text};
 use serde_json::{Value, json};
-use sluice::api::validation::Gates;
-use sluice::frameworks::{
+use sluice_core::api::validation::Gates;
+use sluice_core::frameworks::{
     Framework, JobPatch, JobView, PatchBody, PodSetInfo, Priority, WorkloadRequest, framework, pod_set_infos,
     workload_body,
 };

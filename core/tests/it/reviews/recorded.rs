@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
-use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReviewContext, review};
-use sluice::frameworks::{Found, Framework, Related, RelatedKey, Role, frameworks};
+use sluice_core::admission::{AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReviewContext, review};
+use sluice_core::frameworks::{Found, Framework, Related, RelatedKey, Role, frameworks};
 
 /// The objects of the recording's `context.json`, as admission looks them up.
 struct RecordedCluster {

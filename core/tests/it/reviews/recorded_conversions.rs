@@ -1,11 +1,11 @@
 //! Conversions against recorded answers of an API server with Kueue's conversion webhook, as far as they do not depend on a
 //! server: what it defaults and removes follows from the generated schemas.
 
-use crate::recorded_reviews::cases;
+use crate::reviews::recorded::cases;
 use serde_json::{Map, Value, json};
-use sluice::api::crd;
-use sluice::conversion::{Version, convert};
-use sluice::resources::Quantity;
+use sluice_core::api::crd;
+use sluice_core::conversion::{Version, convert};
+use sluice_core::resources::Quantity;
 use std::collections::BTreeMap;
 
 /// Schemas by version and plural.

@@ -2,10 +2,10 @@
 //! that leaves the faulty part as it is must be possible; a change of that part must repair it.
 
 use serde_json::{Value, json};
-use sluice::admission::{
+use sluice_core::admission::{
     AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReadError, ReviewContext, read_heavy, review,
 };
-use sluice::frameworks::{NothingRelated, Related};
+use sluice_core::frameworks::{NothingRelated, Related};
 use std::collections::BTreeMap;
 
 struct NoObjects(BTreeMap<String, String>);

@@ -2,13 +2,13 @@
 
 use super::laws::{check_capacity, check_transitions, cluster, job, reserved_cpu, seeds};
 use super::world::{Faults, World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use jiff::SignedDuration;
 use serde_json::Value;
-use sluice::cache::Kind;
-use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::reconciler::CoreSettings;
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::cache::Kind;
+use sluice_core::lifecycle::pods_ready::PodsReadyLimits;
+use sluice_core::reconciler::CoreSettings;
+use sluice_core::simulate::fake_api_server::key_of;
 use std::collections::BTreeSet;
 use std::time::Duration;
 

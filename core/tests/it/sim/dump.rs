@@ -3,13 +3,15 @@
 use super::laws::seeds;
 use super::preemption::{contended_cluster, job_with_priority};
 use super::world::World;
-use crate::core_fixture::JOB;
-use crate::simulate_cluster::{empty_simulation, options};
+use crate::fixtures::leading_core::JOB;
+use crate::fixtures::simulate_cluster::{empty_simulation, options};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
-use sluice::simulate::{Dump, Manifests, Redaction, Simulation, SimulationOptions, SkippedResource, Until};
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::CoreSettings;
+use sluice_core::simulate::{
+    Dump, Manifests, Redaction, Simulation, SimulationOptions, SkippedResource, Until,
+};
 
 /// Returns the objects as `simulate --from-cluster` reads them: Workloads last.
 fn objects(world: &World) -> Vec<(Kind, Value)> {
@@ -82,7 +84,7 @@ fn dump_and_cluster_have_same_outcome() {
                 world.step();
             }
             if number == 6 {
-                let key = sluice::api::ObjectKey::new("ns", "j5");
+                let key = sluice_core::api::ObjectKey::new("ns", "j5");
                 world.harness.server.delete(JOB, &key, world.now);
             }
             let report = check_same_outcome(&world, seed);

@@ -2,12 +2,12 @@
 //! run, if any object says that they do, or their Workload was removed while the manager looked.
 
 use super::world::{World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::CoreSettings;
+use sluice_core::simulate::fake_api_server::key_of;
 
 const QUOTA: i64 = 4;
 

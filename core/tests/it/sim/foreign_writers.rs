@@ -3,12 +3,12 @@
 
 use super::topology::run_until;
 use super::world::{World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Verb, Write, WriteOutcome};
-use sluice::simulate::fake_api_server::{FakeApiServer, key_of};
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, Verb, Write, WriteOutcome};
+use sluice_core::simulate::fake_api_server::{FakeApiServer, key_of};
 use std::collections::BTreeSet;
 
 /// What happens to an apply that leaves out something in which another client owns fields.

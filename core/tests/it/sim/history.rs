@@ -4,12 +4,12 @@
 use super::laws::{seeds, with_write_limit};
 use super::preemption::{contended_cluster, job_with_priority};
 use super::world::{Faults, World};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::history::{RecordEvent, RecordKind, UsageGroup, UsageQuery};
-use sluice::reconciler::CoreSettings;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::history::{RecordEvent, RecordKind, UsageGroup, UsageQuery};
+use sluice_core::reconciler::CoreSettings;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn submit(world: &mut World, jobs: u32, mut after_each: impl FnMut(&mut World, u32)) {
@@ -119,7 +119,7 @@ fn runs_are_the_usage_of_the_ledger_through_restarts_deletions_and_changes_of_qu
                         .harness
                         .server
                         .all(Kind::Workload)
-                        .map(sluice::simulate::fake_api_server::key_of)
+                        .map(sluice_core::simulate::fake_api_server::key_of)
                         .collect();
                     let number = u32::try_from(workloads.len()).unwrap();
                     let chosen = world.random_below(number.max(1));

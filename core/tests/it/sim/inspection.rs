@@ -2,11 +2,11 @@
 
 use super::laws::job;
 use super::world::World;
-use crate::core_fixture::JOB;
-use sluice::reconciler::CoreSettings;
-use sluice::snapshot::Excerpt;
+use crate::fixtures::leading_core::JOB;
+use sluice_core::reconciler::CoreSettings;
+use sluice_core::snapshot::Excerpt;
 
-fn names(list: &Excerpt<sluice::api::ObjectKey>) -> Vec<&str> {
+fn names(list: &Excerpt<sluice_core::api::ObjectKey>) -> Vec<&str> {
     list.first.iter().map(|key| &*key.name).collect()
 }
 

@@ -6,10 +6,10 @@ use super::topology::{
     workload,
 };
 use super::world::{World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
 use std::collections::BTreeMap;
 
 fn pods_by_host(hosts: &[(&str, i32)]) -> BTreeMap<String, i32> {
@@ -103,7 +103,7 @@ fn invalid_assignments_do_not_block_other_jobs() {
         let mut world = cluster_with_racks(4, &ALL_NODES);
         start_job(&mut world, "j", 2, &json!({REQUIRED: "rack"}));
         world.jobs_never_end = true;
-        let workload_key = sluice::simulate::fake_api_server::key_of(&workload(&world, "j"));
+        let workload_key = sluice_core::simulate::fake_api_server::key_of(&workload(&world, "j"));
         for pod in ["j-0", "j-1"] {
             world.harness.server.delete(Kind::Pod, &key(pod), world.now);
         }

@@ -2,11 +2,11 @@
 
 use super::topology::{cluster_with_racks, job, run_until, workload};
 use super::world::{World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::simulate::fake_api_server::key_of;
 
 fn set_quota(world: &mut World, cpu: &str) {
     world.harness.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |q| {

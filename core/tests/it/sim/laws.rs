@@ -1,12 +1,12 @@
 //! Invariants of every history, with and without faults.
 
 use super::world::{Faults, World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, WriteLimits};
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, WriteLimits};
+use sluice_core::simulate::fake_api_server::key_of;
 use std::collections::BTreeMap;
 
 const TOTAL_CPU: i64 = 4;
@@ -188,18 +188,18 @@ fn apply_user_action(world: &mut World, n: u32) {
                 .clone();
             world.harness.server.delete(JOB, &job, now);
         }
-        2 => world.harness.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
+        2 => world.harness.server.edit(Kind::ClusterQueue, &sluice_core::api::ObjectKey::cluster("a"), |q| {
             q["spec"]["stopPolicy"] = json!("HoldAndDrain");
         }),
         3 => world.harness.server.delete(Kind::Workload, &key, now),
-        _ => world.harness.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
+        _ => world.harness.server.edit(Kind::ClusterQueue, &sluice_core::api::ObjectKey::cluster("a"), |q| {
             q["spec"]["stopPolicy"] = json!("None");
         }),
     }
 }
 
 fn undo_user_actions(world: &mut World) {
-    world.harness.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
+    world.harness.server.edit(Kind::ClusterQueue, &sluice_core::api::ObjectKey::cluster("a"), |q| {
         q["spec"]["stopPolicy"] = json!("None");
     });
     let keys: Vec<_> = world.harness.server.all(Kind::Workload).map(key_of).collect();

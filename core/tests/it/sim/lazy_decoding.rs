@@ -1,17 +1,16 @@
 //! Partially decoded Workloads: the core treats them like the same objects decoded in full.
 
 use super::stale_reads::{leading_state, time_at, workload};
+use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::kube::workload::PartialWorkload;
-use sluice::reconciler::{Delta, Effect, Reconciler, Write, WriteOutcome, WriteResult};
+use sluice_core::cache::{Kind, WorkloadObject};
+use sluice_core::reconciler::{Delta, Effect, Reconciler, Write, WriteOutcome, WriteResult};
 
-/// A Workload as its watch delivers it, decoded from the text that the server sends.
+/// A Workload as the shell passes it on from its watch: metadata decoded, spec and status as text.
 fn partially_decoded(mut object: Value) -> Delta {
-    object["apiVersion"] = json!("kueue.x-k8s.io/v1beta2");
-    object["kind"] = json!("Workload");
-    object["metadata"]["managedFields"] = json!([{"manager": "m", "fieldsV1": {"f:status": {}}}]);
-    serde_json::from_str::<PartialWorkload>(&object.to_string()).unwrap().into()
+    let metadata = serde_json::from_value(object["metadata"].take()).unwrap();
+    let text = |part: &Value| (!part.is_null()).then(|| to_raw_value(part).unwrap());
+    Delta::Workload(WorkloadObject::new(metadata, text(&object["spec"]), text(&object["status"])))
 }
 
 /// Decodes every second version of a Workload partially; all other deltas are unchanged.

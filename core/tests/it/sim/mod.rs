@@ -4,7 +4,7 @@ mod clock_steps;
 mod dump;
 mod ended_rights;
 mod foreign_writers;
-pub(crate) mod gates;
+mod gates;
 mod history;
 mod inspection;
 mod invalid_topology;

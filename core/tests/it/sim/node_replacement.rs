@@ -8,14 +8,14 @@ use super::topology::{
 };
 use super::topology::{is_admitted, workload};
 use super::world::{Faults, World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::frameworks::JobKind;
-use sluice::reconciler::CoreSettings;
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::JobKind;
+use sluice_core::reconciler::CoreSettings;
+use sluice_core::simulate::fake_api_server::key_of;
 use std::collections::{BTreeMap, BTreeSet};
 
 const TAINT: &str = "e2e.example/shaky";

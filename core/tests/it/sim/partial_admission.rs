@@ -2,10 +2,10 @@
 
 use super::user_edits::{FOLLOW, MIN, QUOTA, cluster, holds, job, key, set};
 use super::world::World;
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::cache::Kind;
+use sluice_core::simulate::fake_api_server::key_of;
 
 fn set_active(world: &mut World, active: bool) {
     let workload = world.harness.server.all(Kind::Workload).next().map(key_of).unwrap();

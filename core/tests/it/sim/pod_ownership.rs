@@ -5,9 +5,9 @@ use super::topology::{
     start_job, topology_assignment, unmanaged_pod, wait_until_ungated, workload,
 };
 use super::world::{World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
+use sluice_core::cache::Kind;
 
 const WORKLOAD: &str = "kueue.x-k8s.io/workload";
 const POD_SET: &str = "kueue.x-k8s.io/podset";
@@ -127,7 +127,7 @@ fn unrelated_pod_that_selects_failed_node_is_not_ended() {
     unrelated["spec"]["nodeSelector"] = json!({HOST: host});
     world.create(Kind::Pod, unrelated);
     assert!(world.run_until_idle(20_000));
-    world.harness.server.delete(Kind::Node, &sluice::api::ObjectKey::cluster(&host), world.now);
+    world.harness.server.delete(Kind::Node, &sluice_core::api::ObjectKey::cluster(&host), world.now);
     let phase = |world: &World, pod: &str| {
         world
             .harness

@@ -3,12 +3,12 @@
 
 use super::laws::{check_transitions, cluster, job, seeds};
 use super::world::{Faults, World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use jiff::SignedDuration;
 use serde_json::Value;
-use sluice::cache::Kind;
-use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::reconciler::CoreSettings;
+use sluice_core::cache::Kind;
+use sluice_core::lifecycle::pods_ready::PodsReadyLimits;
+use sluice_core::reconciler::CoreSettings;
 
 fn block_admission_settings() -> CoreSettings {
     let mut settings = CoreSettings::default();

@@ -2,13 +2,13 @@
 
 use super::laws::{check_capacity, check_transitions, cluster, job, reserved_cpu, seeds, with_write_limit};
 use super::world::{Faults, World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
-use sluice::scheduler::FairStrategy;
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::CoreSettings;
+use sluice_core::scheduler::FairStrategy;
+use sluice_core::simulate::fake_api_server::key_of;
 use std::collections::BTreeMap;
 
 const LOW: i32 = -10;

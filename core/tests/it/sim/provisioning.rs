@@ -2,11 +2,11 @@
 
 use super::laws::{cluster, job};
 use super::world::{World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::CoreSettings;
 
 /// The cluster of `laws`, with a check on queue `a` that requests capacity.
 pub(super) fn cluster_with_provisioning_check(seed: u64, managed: &[&str], settings: &CoreSettings) -> World {
@@ -48,7 +48,7 @@ pub(super) fn provisioning_request(world: &World) -> Option<Value> {
 /// Plays the autoscaler: sets a condition of the request.
 fn set_request_condition(world: &mut World, kind: &str, message: &str) {
     let request = provisioning_request(world).unwrap();
-    let key = sluice::simulate::fake_api_server::key_of(&request);
+    let key = sluice_core::simulate::fake_api_server::key_of(&request);
     let stamp = world.timestamp_text();
     world.harness.server.edit(Kind::ProvisioningRequest, &key, |request| {
         request["status"] = json!({
@@ -175,14 +175,14 @@ fn delete_of_missing_request_is_no_failed_create() {
         let mut world = cluster_with_provisioning_check(seed, &[], &CoreSettings::default());
         world.create(JOB, job("j", "a", 1));
         run_until(&mut world, |world| provisioning_request(world).is_some());
-        let key = sluice::simulate::fake_api_server::key_of(&workload(&world));
+        let key = sluice_core::simulate::fake_api_server::key_of(&workload(&world));
         world.harness.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false));
         for _ in 0..world.random_below(60) {
             world.step();
         }
         if let Some(request) = provisioning_request(&world) {
             let now = world.now;
-            let key = sluice::simulate::fake_api_server::key_of(&request);
+            let key = sluice_core::simulate::fake_api_server::key_of(&request);
             world.harness.server.delete(Kind::ProvisioningRequest, &key, now);
         }
         assert!(world.run_until_idle(20_000), "seed {seed}");

@@ -2,12 +2,12 @@
 
 use super::laws::{cluster, job};
 use super::world::{World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Delta, Reconciler};
-use sluice::snapshot::Snapshot;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, Delta, Reconciler};
+use sluice_core::snapshot::Snapshot;
 use std::cmp::Reverse;
 
 /// Names of the Workloads that count as pending, in order, from the objects alone.

@@ -3,13 +3,13 @@
 
 use super::laws::{check_transitions, job, seeds};
 use super::world::{Faults, World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::api::v1beta2::TopologyAssignment;
-use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::api::ObjectKey;
+use sluice_core::api::v1beta2::TopologyAssignment;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::CoreSettings;
+use sluice_core::simulate::fake_api_server::key_of;
 use std::collections::{BTreeMap, BTreeSet};
 
 const HOSTS: usize = 4;
@@ -83,7 +83,7 @@ fn pods_by_host(workload: &Value) -> BTreeMap<String, i32> {
     for set in sets.into_iter().flatten() {
         let Some(assignment) = set.get("topologyAssignment").filter(|a| !a.is_null()) else { continue };
         let assignment: TopologyAssignment = serde_json::from_value(assignment.clone()).unwrap();
-        for (path, pods) in sluice::topology::decode(&assignment).unwrap().domains {
+        for (path, pods) in sluice_core::topology::decode(&assignment).unwrap().domains {
             *hosts.entry(path.last().unwrap().to_string()).or_default() += pods;
         }
     }

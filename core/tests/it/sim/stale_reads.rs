@@ -1,12 +1,12 @@
 //! Responses and reads that arrive late and are older than what is already known.
 
 use super::world::World;
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::{
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{
     CoreSettings, Delta, Effect, Observation, Reconciler, Write, WriteLimits, WriteOutcome, WriteResult,
 };
 

@@ -2,12 +2,12 @@
 //! are reported.
 
 use super::world::{World, condition};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Observation};
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, Observation};
+use sluice_core::simulate::fake_api_server::key_of;
 use std::collections::BTreeMap;
 
 pub(super) const GATE: &str = "kueue.x-k8s.io/topology";
@@ -104,9 +104,9 @@ pub(super) fn topology_assignment(world: &World, job: &str) -> BTreeMap<String, 
     let object = workload(world, job);
     let assignment = &object["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
     let parsed = serde_json::from_value(assignment.clone()).ok();
-    let placement = parsed.and_then(|parsed| sluice::topology::decode(&parsed));
+    let placement = parsed.and_then(|parsed| sluice_core::topology::decode(&parsed));
     let host =
-        |(values, pods): (sluice::topology::DomainPath, i32)| (values.last().unwrap().to_string(), pods);
+        |(values, pods): (sluice_core::topology::DomainPath, i32)| (values.last().unwrap().to_string(), pods);
     placement.into_iter().flat_map(|placement| placement.domains).map(host).collect()
 }
 

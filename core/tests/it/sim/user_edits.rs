@@ -3,14 +3,14 @@
 
 use super::laws::{reserved_cpu, seeds, with_write_limit};
 use super::world::{Faults, World, condition, pods_of};
-use crate::core_fixture::JOB;
-use crate::laws::sample;
+use crate::fixtures::builders::sample;
+use crate::fixtures::leading_core::JOB;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::CoreSettings;
+use sluice_core::simulate::fake_api_server::key_of;
 
 pub(super) const QUOTA: i64 = 8;
 /// Writes to the Job and its Workload that an edit may cost: stop, restore, replace, queue, admit and start, and the steps

@@ -4,11 +4,11 @@
 use super::laws::{reserved_cpu, seeds};
 use super::user_edits::{cluster, holds, job, key, set};
 use super::world::{World, condition, pods_of};
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::simulate::fake_api_server::key_of;
 
 const JOB_UID: &str = "kueue.x-k8s.io/job-uid";
 const PREBUILT: &str = "kueue.x-k8s.io/prebuilt-workload-name";

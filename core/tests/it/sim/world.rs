@@ -2,15 +2,17 @@
 
 use super::foreign_writers::{ForeignOwner, Ownership};
 use super::lazy_decoding::partially_decoded_by_turns;
-use crate::core_fixture::JOB;
+use crate::fixtures::leading_core::JOB;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::lifecycle::clock::SlewedClock;
-use sluice::reconciler::{CoreSettings, Delta, Effect, Observation, Verb, Write, WriteOutcome, WriteResult};
-use sluice::simulate::Harness;
-use sluice::simulate::fake_api_server::{FakeApiServer, key_of};
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::lifecycle::clock::SlewedClock;
+use sluice_core::reconciler::{
+    CoreSettings, Delta, Effect, Observation, Verb, Write, WriteOutcome, WriteResult,
+};
+use sluice_core::simulate::Harness;
+use sluice_core::simulate::fake_api_server::{FakeApiServer, key_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 

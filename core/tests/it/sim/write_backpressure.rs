@@ -4,8 +4,8 @@ use super::laws::reserved_cpu;
 use super::world::World;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Delta, Effect, Reconciler, Write, WriteLimits, WriteResult};
+use sluice_core::cache::Kind;
+use sluice_core::reconciler::{CoreSettings, Delta, Effect, Reconciler, Write, WriteLimits, WriteResult};
 use std::collections::VecDeque;
 
 /// Limit of in-flight status writes.

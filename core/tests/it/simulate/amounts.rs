@@ -1,8 +1,8 @@
 //! Amounts in reports of `sluice simulate`: in the unit in which the quota is written. Objects and replays are canonical.
 
-use crate::simulate_cluster::empty_simulation;
+use crate::fixtures::simulate_cluster::empty_simulation;
 use serde_json::{Value, json};
-use sluice::simulate::{Manifests, Report, Scenario, replay};
+use sluice_core::simulate::{Manifests, Report, Scenario, replay};
 
 const KUEUE_API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
 

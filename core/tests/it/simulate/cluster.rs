@@ -1,77 +1,17 @@
 //! A whole cluster in simulated time: Jobs that run, finish, stop and release quota; later changes; and the report of all that.
 
-use jiff::{SignedDuration, Timestamp};
+use crate::fixtures::simulate_cluster::{
+    KUEUE_API_VERSION, bare_workload, empty_simulation, flavor, history, job, manifests, options, queue,
+    report,
+};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::admission::AdmissionSettings;
-use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::reconciler::CoreSettings;
-use sluice::simulate::{Manifests, Simulation, SimulationOptions, Until};
-
-pub(crate) const KUEUE_API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
-
-pub(crate) fn options() -> SimulationOptions {
-    SimulationOptions {
-        core: CoreSettings::default(),
-        admission: AdmissionSettings::default(),
-        start: Timestamp::from_second(1_800_000_000).unwrap(),
-        run_for: None,
-    }
-}
-
-pub(crate) fn empty_simulation() -> Simulation {
-    Simulation::new(options()).unwrap()
-}
-
-pub(crate) fn manifests(objects: &[Value]) -> Manifests {
-    let mut manifests = Manifests::default();
-    let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
-    manifests.parse("test", &text.join("\n---\n"), "team");
-    assert!(manifests.problems.is_empty(), "{:?}", manifests.problems);
-    manifests
-}
-
-/// A ClusterQueue and a LocalQueue of the same name.
-pub(crate) fn queue(name: &str, cpu: &str, spec: &Value) -> [Value; 2] {
-    let mut full = json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
-        {"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpu}]}]}]});
-    for (field, value) in spec.as_object().unwrap() {
-        full[field] = value.clone();
-    }
-    [
-        json!({"apiVersion": KUEUE_API_VERSION, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": full}),
-        json!({"apiVersion": KUEUE_API_VERSION, "kind": "LocalQueue", "metadata": {"name": name}, "spec": {"clusterQueue": name}}),
-    ]
-}
-
-pub(crate) fn job(name: &str, queue: &str, pods: u32, annotations: &Value) -> Value {
-    json!({"apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": queue}, "annotations": annotations},
-        "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never",
-            "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}}})
-}
+use sluice_core::lifecycle::pods_ready::PodsReadyLimits;
+use sluice_core::simulate::{Simulation, SimulationOptions, Until};
 
 fn with_class(mut job: Value, class: &str) -> Value {
     job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
     job
-}
-
-pub(crate) fn flavor() -> Value {
-    json!({"apiVersion": KUEUE_API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "f"}})
-}
-
-pub(crate) fn report(simulation: &mut Simulation) -> Value {
-    serde_json::to_value(simulation.report()).unwrap()
-}
-
-/// The timeline in short form: `seconds event name`.
-pub(crate) fn history(report: &Value) -> Vec<String> {
-    let entries = report["timeline"].as_array().unwrap();
-    let name =
-        |e: &Value| ["job", "workload", "detail"].iter().find_map(|f| Some(e[*f].as_str()?.to_owned()));
-    entries
-        .iter()
-        .map(|e| format!("{} {} {}", e["seconds"], e["event"].as_str().unwrap(), name(e).unwrap()))
-        .collect()
 }
 
 /// The owner reference names a queued Job; because a Job creates no Jobs, its child is queued by itself.
@@ -353,14 +293,6 @@ fn queue_report_shows_borrowing() {
     assert_eq!(end["queues"][0]["usage"], usage);
     // One of the four CPUs that the cohort could lend is borrowed.
     assert_eq!(end["queues"][0]["weightedShare"], 250);
-}
-
-/// A Workload without a Job.
-pub(crate) fn bare_workload(name: &str, queue: &str, annotations: &Value) -> Value {
-    json!({"apiVersion": KUEUE_API_VERSION, "kind": "Workload", "metadata": {"name": name, "annotations": annotations},
-        "spec": {"queueName": queue, "podSets": [{"name": "main", "count": 1, "template": {"spec": {
-            "restartPolicy": "Never",
-            "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}}]}})
 }
 
 fn with_pods_ready_timeout() -> SimulationOptions {

@@ -1,9 +1,11 @@
 //! Simulations of elastic Jobs.
 
-use crate::simulate_cluster::{empty_simulation, flavor, history, job, manifests, options, queue, report};
+use crate::fixtures::simulate_cluster::{
+    empty_simulation, flavor, history, job, manifests, options, queue, report,
+};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::simulate::{Simulation, Until};
+use sluice_core::simulate::{Simulation, Until};
 
 const HOST: &str = "kubernetes.io/hostname";
 
@@ -95,7 +97,7 @@ fn elastic_job_keeps_its_nodes_with_the_gate() {
         let admitted = report["admitted"].as_array().unwrap();
         let own = admitted.iter().find(|row| row["job"] == "team/grows").unwrap();
         let assignment = own["podSets"][0]["topologyAssignment"].clone();
-        let placement = sluice::topology::decode(&serde_json::from_value(assignment).unwrap()).unwrap();
+        let placement = sluice_core::topology::decode(&serde_json::from_value(assignment).unwrap()).unwrap();
         let domains: Vec<(&str, i32)> =
             placement.domains.iter().map(|(values, pods)| (&**values.last().unwrap(), *pods)).collect();
         assert_eq!(domains, nodes, "{report}");

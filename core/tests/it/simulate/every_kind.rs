@@ -1,12 +1,13 @@
 //! Jobs of every kind in `sluice simulate`: each row is played from its sample to its end, also out of a dump.
 
-use crate::every_job_kind::{sample as sample_in_queue, server_of_all_kinds};
-use crate::job_samples::{related, submitted};
-use crate::simulate_cluster::{flavor, manifests, options, queue, report};
+use crate::fixtures::every_job_kind::{sample as sample_in_queue, server_of_all_kinds};
+use crate::fixtures::job_samples::{related, submitted};
+use crate::fixtures::simulate_cluster;
+use crate::fixtures::simulate_cluster::{flavor, manifests, options, queue, report};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, Role, frameworks};
-use sluice::simulate::{Dump, Manifests, Redaction, Simulation, SimulationOptions, Until};
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Framework, JobKind, Role, frameworks};
+use sluice_core::simulate::{Dump, Manifests, Redaction, Simulation, SimulationOptions, Until};
 
 const NAME: &str = "sample";
 
@@ -121,8 +122,7 @@ fn each_kind_is_preempted_and_runs_again() {
         let mut simulation = simulation();
         simulation.apply_all(manifests(&objects(row, "10")));
         simulation.run(Until::After(jiff::SignedDuration::from_secs(5)));
-        let mut job =
-            crate::simulate_cluster::job("important", "q", 10, &json!({"sluice.dev/run-for": "100s"}));
+        let mut job = simulate_cluster::job("important", "q", 10, &json!({"sluice.dev/run-for": "100s"}));
         job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("high");
         simulation.apply_change("preemption", manifests(&[job]));
         simulation.run(Until::After(jiff::SignedDuration::from_secs(50)));

@@ -1,12 +1,12 @@
 //! The order of Jobs and Workloads in a simulation is that in which a cluster created them: by creation time, else as they
 //! stand in the files.
 
-use crate::simulate_cluster::{
+use crate::fixtures::simulate_cluster::{
     bare_workload, empty_simulation, flavor, history, job, manifests, options, queue, report,
 };
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::simulate::{Simulation, Until};
+use sluice_core::simulate::{Simulation, Until};
 
 /// The start of the simulation; creation times are given in minutes before it.
 const START: i64 = 1_800_000_000;

@@ -1,11 +1,11 @@
 //! Pods of jobs that were read from a cluster: nothing but the simulation can end them.
 
-use crate::simulate_cluster::{KUEUE_API_VERSION, empty_simulation, job, manifests, queue, report};
+use crate::fixtures::simulate_cluster::{KUEUE_API_VERSION, empty_simulation, job, manifests, queue, report};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::JobKind;
-use sluice::simulate::{Simulation, Until};
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::JobKind;
+use sluice_core::simulate::{Simulation, Until};
 
 /// A node with 2 CPU below a Topology, and a queue that preempts.
 fn racks() -> Vec<Value> {

@@ -1,8 +1,8 @@
 //! Manifests as users write them, valid and invalid: valid objects are used, and invalid ones are reported with their location.
 
-use sluice::simulate::{Manifests, Simulation};
+use sluice_core::simulate::{Manifests, Simulation};
 
-use crate::simulate_cluster::{empty_simulation, options};
+use crate::fixtures::simulate_cluster::{empty_simulation, options};
 
 const FLAVOR: &str = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata:\n  name: f\n";
 

@@ -1,7 +1,7 @@
 //! Messages in reports of `sluice simulate` name the field by its path, the value as it is written, and no empty names.
 
-use crate::simulate_cluster::{bare_workload, job, manifests, queue, report};
-use crate::simulate_refusals::{problems_of, with_queues};
+use crate::fixtures::simulate_cluster::{bare_workload, job, manifests, queue, report};
+use crate::simulate::refusals::{problems_of, with_queues};
 use serde_json::{Value, json};
 
 #[test]

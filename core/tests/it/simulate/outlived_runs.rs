@@ -1,11 +1,11 @@
 //! Estimates say no more than earlier runs do: runs that outlived them, that failed, or that are of another shape.
 
-use crate::estimates::{Cluster, NAMESPACE, now, three_running, with_maximum};
+use crate::fixtures::estimated_cluster::{Cluster, NAMESPACE, now, three_running, with_maximum};
 use jiff::SignedDuration;
 use serde_json::json;
-use sluice::api::ObjectKey;
-use sluice::simulate::estimate::run_times::{Amounts, Run};
-use sluice::simulate::estimate::{RecordedRun, Refusal};
+use sluice_core::api::ObjectKey;
+use sluice_core::simulate::estimate::run_times::{Amounts, Run};
+use sluice_core::simulate::estimate::{RecordedRun, Refusal};
 
 #[test]
 fn a_run_that_is_longer_than_all_has_no_known_end() {

@@ -1,9 +1,11 @@
 //! What `simulate` refuses: fields, rules and annotations that a cluster would refuse or read differently, kinds that a server
 //! does not have, and objects that are created twice; and what it names as not managed.
 
-use crate::simulate_cluster::{bare_workload, empty_simulation, flavor, job, manifests, queue, report};
+use crate::fixtures::simulate_cluster::{
+    bare_workload, empty_simulation, flavor, job, manifests, queue, report,
+};
 use serde_json::{Value, json};
-use sluice::simulate::{Manifests, Simulation};
+use sluice_core::simulate::{Manifests, Simulation};
 
 /// The problems of a JSON document after the queues of these tests, as printed, without their location.
 pub(crate) fn problems_of(object: &Value) -> Vec<String> {

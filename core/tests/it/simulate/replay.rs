@@ -1,7 +1,7 @@
 //! Replay of recorded scenarios, through the same code as `sluice simulate --jsonl`.
 
 use serde_json::{Value, json};
-use sluice::simulate::{Scenario, replay};
+use sluice_core::simulate::{Scenario, replay};
 
 const KUEUE_API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
 

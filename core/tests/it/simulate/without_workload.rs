@@ -1,6 +1,7 @@
 //! Jobs for which no Workload exists: pending with the reason of their event, or not managed with the reason.
 
-use crate::simulate_cluster::{empty_simulation, flavor, job, manifests, queue, report};
+use crate::fixtures::simulate_cluster;
+use crate::fixtures::simulate_cluster::{empty_simulation, flavor, job, manifests, queue, report};
 use serde_json::{Value, json};
 
 /// A Job without a Workload: what makes it so, and the reason and message of the report.
@@ -41,7 +42,7 @@ fn queued_job_without_workload_is_pending_with_its_reason() {
     for (case, change, reason, message) in cases {
         let mut objects = vec![flavor()];
         objects.extend(queue("q", "2", &json!({})));
-        let mut taken = crate::simulate_cluster::bare_workload("taken", "q", &json!({}));
+        let mut taken = simulate_cluster::bare_workload("taken", "q", &json!({}));
         taken["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "other",
             "uid": "other", "controller": true}]);
         let mut waiting = job("waiting", "q", 1, &json!({}));

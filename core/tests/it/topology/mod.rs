@@ -3,12 +3,12 @@
 
 mod outside_pods;
 
-use crate::laws::sample;
+use crate::fixtures::builders::sample;
 use k8s_openapi::api::core::v1::Taint;
-use sluice::api::ObjectKey;
-use sluice::api::v1beta2::PodSetTopologyRequest;
-use sluice::resources::{Amount, Requests, UsageLayer};
-use sluice::topology::{
+use sluice_core::api::ObjectKey;
+use sluice_core::api::v1beta2::PodSetTopologyRequest;
+use sluice_core::resources::{Amount, Requests, UsageLayer};
+use sluice_core::topology::{
     AskedFlavor, CapacityView, DomainPath, FlavorSpec, Footprint, HOSTNAME_LABEL, NodeSpec, NonTasPod,
     Occupancy, Placement, PodRequirements, PriorPlacement, TasCache, TasGates, TasPodSetRequest,
 };

@@ -4,9 +4,9 @@ use super::{
     Model, SeededRandom, cluster, on_node, one_cpu, pod_set_request, random_topology_request, requests,
     small_cluster, step,
 };
-use sluice::api::ObjectKey;
-use sluice::resources::{Amount, Requests};
-use sluice::topology::{CapacityView, HOSTNAME_LABEL, NodeSpec, TasCache, TasGates};
+use sluice_core::api::ObjectKey;
+use sluice_core::resources::{Amount, Requests};
+use sluice_core::topology::{CapacityView, HOSTNAME_LABEL, NodeSpec, TasCache, TasGates};
 
 #[test]
 fn exhausted_resource_blocks_only_requesting_pods() {

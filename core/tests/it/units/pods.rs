@@ -1,14 +1,14 @@
 //! What events of pods cost a unit: the group is decided as a whole, but only the pod that changed is read.
 
-use crate::core_fixture::{Core, writes};
+use crate::fixtures::leading_core::{Core, writes};
 use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::frameworks::{JobKind, PodMember, UnitSummary};
-use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, WriteOutcome, WriteResult};
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{JobKind, PodMember, UnitSummary};
+use sluice_core::lifecycle::pods_ready::PodsReadyLimits;
+use sluice_core::reconciler::{CoreSettings, Delta, Effect, Verb, WriteOutcome, WriteResult};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

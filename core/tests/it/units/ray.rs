@@ -1,12 +1,12 @@
 //! Jobs of KubeRay: those that its operator refuses give their quota back and are queued again when they can run; others keep it until
 //! their pods have ended, whatever their status says.
 
-use crate::core_fixture::{Core, started, writes};
+use crate::fixtures::leading_core::{Core, started, writes};
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::frameworks::{JobKind, framework};
-use sluice::reconciler::{CoreSettings, Delta, Write, WriteOutcome, WriteResult};
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{JobKind, framework};
+use sluice_core::reconciler::{CoreSettings, Delta, Write, WriteOutcome, WriteResult};
 
 fn job_kind() -> Kind {
     Kind::Job(JobKind::new(framework("ray.io", "RayJob").expect("a row")))

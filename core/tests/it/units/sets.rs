@@ -1,10 +1,10 @@
 //! Objects with a Workload for their pods: what a StatefulSet makes of its Workload and its pods.
 
-use crate::core_fixture::{Core, writes};
+use crate::fixtures::leading_core::{Core, writes};
 use serde_json::{Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::{JobKind, framework};
-use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, Write, WriteOutcome, WriteResult};
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{JobKind, framework};
+use sluice_core::reconciler::{CoreSettings, Delta, Effect, Verb, Write, WriteOutcome, WriteResult};
 use std::collections::BTreeMap;
 
 const LWS: &str = "leaderworkerset.x-k8s.io/leaderworkerset";

@@ -1,9 +1,9 @@
 //! Gates whose effect is a write of the core, an answer of a webhook or a metric.
 
 use super::{Row, core_settings};
-use crate::core_fixture::{Core, JOB, condition, job, reserving_workload, workload, writes};
-use crate::job_samples::RelatedSamples;
-use crate::metrics;
+use crate::fixtures::job_samples::RelatedSamples;
+use crate::fixtures::leading_core::{Core, JOB, condition, job, reserving_workload, workload, writes};
+use crate::views::metrics;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};

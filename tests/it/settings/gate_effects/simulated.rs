@@ -5,7 +5,7 @@
 //! the end, what was refused. Each text of `enabled` is in a line with the gate on and in no line with it off; those of `disabled`
 //! the other way round.
 
-use crate::simulate_command::{TestFolder, run_simulate};
+use crate::fixtures::simulate_command::{TestFolder, run_simulate};
 use serde_json::{Map, Value, json};
 
 const FILES: [(&str, &str); 4] = [

@@ -17,9 +17,9 @@
 //!
 //! [`Engine::eviction_candidates`]: sluice::scheduler::Engine::eviction_candidates
 
-use super::builders::{COHORTS, QUEUES, config};
-use super::strategies::preemption_policies;
-use crate::core_fixture::{Core, START, condition};
+use crate::fixtures::builders::{COHORTS, QUEUES, config};
+use crate::fixtures::leading_core::{Core, START, condition};
+use crate::fixtures::preemption_policies::preemption_policies;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;

@@ -6,12 +6,14 @@ use super::plane::Plane;
 use jiff::SignedDuration;
 use regex::Regex;
 use serde_json::{Value, json};
-use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReviewContext, admit_object};
-use sluice::api::ObjectKey;
-use sluice::api::validation::Gates;
-use sluice::cache::Kind;
-use sluice::frameworks::{Found, JobKind, Related, RelatedKey, framework, frameworks};
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::admission::{
+    AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReviewContext, admit_object,
+};
+use sluice_core::api::ObjectKey;
+use sluice_core::api::validation::Gates;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{Found, JobKind, Related, RelatedKey, framework, frameworks};
+use sluice_core::simulate::fake_api_server::key_of;
 use std::collections::BTreeMap;
 use std::fmt;
 

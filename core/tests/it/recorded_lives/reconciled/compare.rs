@@ -4,8 +4,8 @@ use super::super::pod_groups::{shown, wanted};
 use super::super::{plain, text};
 use super::plane::Plane;
 use serde_json::{Map, Value, json};
-use sluice::cache::Kind;
-use sluice::frameworks::JobKind;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::JobKind;
 
 /// Compares what the server has with a recorded state. An error shows the objects that differ.
 pub(super) fn compare(plane: &mut Plane, state: &Value) -> Result<(), String> {

@@ -7,8 +7,8 @@ mod story;
 use super::plane::Plane;
 use jiff::SignedDuration;
 use serde_json::json;
-use sluice::cache::Kind;
-use sluice::frameworks::{JobKind, framework};
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{JobKind, framework};
 use story::{FAULTS, JOB, Story, charged, holds};
 
 #[test]

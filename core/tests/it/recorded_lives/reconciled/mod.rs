@@ -14,10 +14,10 @@ mod stateful_sets;
 use super::{KUBEFLOW_KINDS, playable, scenarios, text};
 use plane::{Fault, Plane};
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::frameworks::{JobKind, Role, framework};
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::{JobKind, Role, framework};
+use sluice_core::simulate::fake_api_server::key_of;
 
 /// Plays a scenario. Returns the number of steps, or the first difference.
 fn play(kind: JobKind, scenario: &Value, fault: Fault) -> Result<usize, String> {

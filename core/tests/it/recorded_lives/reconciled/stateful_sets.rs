@@ -3,9 +3,9 @@
 use super::super::{apply_act, text};
 use super::plane::Plane;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::simulate::fake_api_server::key_of;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::simulate::fake_api_server::key_of;
 
 impl Plane {
     /// Performs a request on a set.

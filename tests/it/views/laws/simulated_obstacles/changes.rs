@@ -1,6 +1,6 @@
 //! What an answer names, done in the objects of a cluster: a raised limit, a node, an object that is made, started or corrected.
 
-use crate::verdict_lines::{kueue, meta};
+use crate::fixtures::offline_objects::{kueue, meta};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sluice::visibility::views::{BlockerKindView, ChangeKind, Verdict};

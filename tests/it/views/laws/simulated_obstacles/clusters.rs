@@ -1,8 +1,8 @@
 //! Random clusters, and how they stand once nothing moves in them any more.
 
 use super::jobs::{RunningPod, running_pods, stored};
-use crate::simulate_cluster::options;
-use crate::verdict_lines::{kueue, meta};
+use crate::fixtures::offline_objects::{kueue, meta};
+use crate::fixtures::simulate_cluster::options;
 use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Jobs that run in a queue without a topology, and what uses the nodes: their pods, and pods in no queue.
 
 use super::clusters::load;
-use crate::verdict_lines::{kueue, meta};
+use crate::fixtures::offline_objects::{kueue, meta};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! What an answer names admits the workload: the amounts with those before it, or the objects that are in the way, one after the other.
 
-use super::super::builders::{config, sample};
 use super::changes::{Objects, Promise};
 use super::clusters::{Cluster, InTheWay, answer, cluster, cluster_with, load, objects, pending, state_of};
+use crate::fixtures::builders::{config, sample};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use serde_json::{Value, json};

@@ -1,10 +1,10 @@
 //! Which workloads are stuck: lists, `why`, the audit and `simulate` say the same of random clusters, and `simulate` shows it when all that
 //! holds quota ends.
 
-use super::super::builders::{config, sample};
 use super::clusters::{Cluster, Names, answer, cluster, load, objects, pending, state_of};
-use crate::simulate_cluster::manifests;
-use crate::verdict_lines::meta;
+use crate::fixtures::builders::{config, sample};
+use crate::fixtures::offline_objects::meta;
+use crate::fixtures::simulate_cluster::manifests;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use serde_json::json;

@@ -4,10 +4,10 @@
 use super::super::plane::{Fault, Plane, settings};
 use super::story::{FAULTS, JOB, Story, charged, ended, quota_is_right};
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::frameworks::JobKind;
-use sluice::simulate::fake_api_server::FakeApiServer;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::JobKind;
+use sluice_core::simulate::fake_api_server::FakeApiServer;
 use std::collections::BTreeMap;
 
 const HOST: &str = "kubernetes.io/hostname";
@@ -18,7 +18,7 @@ const ROOM: i64 = 3;
 fn assigned(workload: &Value) -> BTreeMap<String, i64> {
     let assignment = &workload["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"];
     let parsed = serde_json::from_value(assignment.clone()).ok();
-    let placement = parsed.and_then(|parsed| sluice::topology::decode(&parsed));
+    let placement = parsed.and_then(|parsed| sluice_core::topology::decode(&parsed));
     let domains = placement.into_iter().flat_map(|placement| placement.domains);
     domains.map(|(values, pods)| (values.last().unwrap().to_string(), i64::from(pods))).collect()
 }

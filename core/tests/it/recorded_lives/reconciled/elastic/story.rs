@@ -4,10 +4,10 @@ use super::super::plane::{Fault, Plane};
 use super::super::queue;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::api::ObjectKey;
-use sluice::cache::Kind;
-use sluice::frameworks::JobKind;
-use sluice::simulate::fake_api_server::FakeApiServer;
+use sluice_core::api::ObjectKey;
+use sluice_core::cache::Kind;
+use sluice_core::frameworks::JobKind;
+use sluice_core::simulate::fake_api_server::FakeApiServer;
 
 pub(super) const JOB: Kind = Kind::Job(JobKind::BATCH_JOB);
 const GATE: &str = "kueue.x-k8s.io/elastic-job";

@@ -1,0 +1,5 @@
+//! Units of work of more than one object.
+
+mod pods;
+mod ray;
+mod sets;

@@ -1,0 +1,9 @@
+//! Pages of the dashboard.
+
+mod job_without_workload;
+mod missing;
+mod objects;
+mod registers;
+mod rendered;
+mod role;
+mod style;

@@ -1,0 +1,17 @@
+//! The command line for people.
+
+mod changing;
+mod connections;
+mod export;
+mod history_texts;
+mod job_trees;
+mod kueuectl;
+mod lines;
+mod local_shares;
+mod properties;
+mod sources;
+mod terminal;
+mod texts;
+mod what_if;
+mod when;
+mod without_workload;

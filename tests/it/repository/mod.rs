@@ -1,0 +1,11 @@
+//! The files of the repository: layout, words, pages and commits.
+
+mod commits;
+mod dockerfile;
+mod end_to_end_cases;
+mod framework_rows;
+pub(crate) mod layering;
+mod own_events;
+mod pages;
+mod vocabulary;
+mod written_files;

@@ -1,0 +1,25 @@
+//! The shell: clients and servers, leases, certificates, requests and answers.
+
+mod api_services;
+mod certificate_rotation;
+mod client_verifier;
+mod dashboard;
+mod debug;
+mod definition_check;
+mod executor;
+mod flavors;
+mod history_views;
+mod hostile_clients;
+mod leader_call;
+mod lease;
+mod metrics;
+mod observer_certificates;
+mod partial_workloads;
+mod rbac_check;
+mod retiring_listener;
+mod serving_certificate;
+mod sinks;
+mod tls_listener;
+mod views;
+mod visibility;
+mod watch;

@@ -1,0 +1,4 @@
+//! Commands that plan.
+
+mod simulate;
+mod simulate_changes;

@@ -1,0 +1,4 @@
+//! Property tests of the views: they say what the engine decides.
+
+mod preemptors;
+mod simulated_obstacles;

@@ -1,0 +1,23 @@
+//! Views of what the core publishes.
+
+mod audit;
+mod audit_stuck;
+mod costs;
+mod found_running;
+mod full_nodes;
+mod laws;
+mod lost_workloads;
+pub(crate) mod metrics;
+mod metrics_of_lives;
+mod obstacles;
+mod obstacles_beside_pods;
+mod past_usage_of_leaders;
+mod pending_lists;
+mod recent_lists;
+mod rows;
+mod series_of_users;
+mod submitters;
+mod tenants;
+mod upgrade_dumps;
+mod verdict_lines;
+mod verdicts;
