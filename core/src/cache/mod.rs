@@ -33,6 +33,7 @@ mod tombstones;
 mod units;
 pub(crate) mod unreadable;
 mod vanished;
+pub mod workload_annotations;
 mod workload_index;
 pub(crate) mod workload_object;
 mod workloads;

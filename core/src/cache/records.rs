@@ -9,13 +9,13 @@ use crate::api::v1beta2::{
 use crate::api::{ObjectKey, OwnerRecord, names};
 use crate::cache::interned_templates::{InternedTemplates, Labels};
 use crate::cache::interner::Digest;
+use crate::cache::workload_annotations::WorkloadAnnotations;
 use crate::cache::workload_object::{RawFieldRef, WorkloadObject};
 use crate::frameworks::{PodSetInfo, TemplateFingerprint};
 use crate::lifecycle::carried::{self, Carried};
-use crate::lifecycle::provisioning::PARAMETER_PREFIX;
 use crate::lifecycle::{backoff, conditions, reservation};
 use crate::resources::{Requests, first_excess, format_quantity};
-use crate::scheduler::{self, RequeueOrder, Variant};
+use crate::scheduler::{self, RequeueOrder};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference};
@@ -117,32 +117,6 @@ pub struct WorkloadRecord {
     pub status: Arc<WorkloadStatus>,
     /// Requests after LimitRanges, RuntimeClass overhead and resource transformations, and why they are invalid.
     pub effective_requests: Arc<EffectiveRequests>,
-}
-
-/// Decoded annotations of a Workload.
-#[derive(Clone, Debug, Default)]
-pub struct WorkloadAnnotations {
-    /// Controllers that gate the admission.
-    pub(crate) admission_gated_by: Option<String>,
-    /// What a controller adds to the priority.
-    pub priority_boost: i32,
-    /// Set if the Workload is a variant of a parent Workload (concurrent admission).
-    pub(crate) variant: Option<Arc<Variant>>,
-    /// Parameters for the ProvisioningRequests of the Workload.
-    pub(crate) provisioning_parameters: BTreeMap<String, String>,
-    /// The workload slice that this Workload replaces.
-    pub(crate) replaces: Option<Box<ObjectKey>>,
-    /// Whether the Workload is that of a pod group.
-    pub(crate) is_pod_group: bool,
-    /// Whether the Workload is a slice of an elastic job.
-    pub(crate) is_slice: bool,
-    /// UID of the Workload of the same job from which it takes over what was counted.
-    pub(crate) carried_from: Option<Box<str>>,
-    /// Name of the first of the slices that take over from one another, if the Workload names it.
-    pub(crate) chain: Option<Arc<str>>,
-    /// Name of the user that submitted the Workload or its job, if submitters are read. It grants nothing: lists compare it with their
-    /// reader.
-    pub submitter: Option<Arc<str>>,
 }
 
 /// How far a victim is queued behind its preemptor: the times of both may be the same second.
@@ -247,7 +221,6 @@ impl WorkloadRecord {
         let empty = BTreeMap::new();
         let annotations = metadata.annotations.as_ref().unwrap_or(&empty);
         let labels = metadata.labels.as_ref().unwrap_or(&empty);
-        let gated_by = annotations.get(names::ADMISSION_GATED_BY_ANNOTATION).filter(|v| !v.is_empty());
         self.meta.finalizers = templates.intern_finalizers(self.meta.finalizers);
         self.owner = OwnerRecord::from_object_meta(metadata)
             .map(|owner| templates.intern_owner(owner, self.owner.take()));
@@ -264,19 +237,8 @@ impl WorkloadRecord {
         if let Some(carried) = carried.as_ref().filter(|_| carried::is_fresh(&self.status)) {
             carried.apply(Arc::make_mut(&mut self.status));
         }
-        self.annotations = WorkloadAnnotations {
-            carried_from: carried.map(|carried| carried.from.into()),
-            admission_gated_by: gated_by.cloned(),
-            priority_boost: priority_boost_of(annotations),
-            variant: variant_of(metadata),
-            provisioning_parameters: provisioning_parameters_of(annotations),
-            replaces: replaced_slice_of(metadata),
-            is_slice: annotations.get(names::ELASTIC_JOB_ANNOTATION).is_some_and(|v| v == "true"),
-            chain: annotations.get(names::SLICE_NAME_ANNOTATION).map(|name| Arc::from(name.as_str())),
-            is_pod_group: annotations.get(names::GROUP_WORKLOAD_ANNOTATION).is_some_and(|v| v == "true"),
-            // Set where the key of the settings is known.
-            submitter: None,
-        };
+        let carried_from = carried.map(|carried| carried.from.into());
+        self.annotations = WorkloadAnnotations { carried_from, ..WorkloadAnnotations::of(metadata) };
         self
     }
 
@@ -337,7 +299,6 @@ impl WorkloadRecord {
         !self.preemption_gates.iter().all(open)
     }
 
-    /// Returns the UIDs of all owners.
     /// Returns in what a pod that was changed while it waited asks for more than its pod set is charged, for messages. Nothing
     /// is known of a pod set without valid requests.
     pub(crate) fn excess_of_pod(&self, pod_set: &str, requests: &Requests) -> Option<String> {
@@ -354,6 +315,7 @@ impl WorkloadRecord {
         ))
     }
 
+    /// Returns the UIDs of all owners.
     pub(crate) fn owner_uids(&self) -> impl Iterator<Item = &Arc<str>> {
         self.owner.iter().chain(&*self.other_owners).map(|owner| &owner.uid)
     }
@@ -429,38 +391,6 @@ impl WorkloadRecord {
     pub fn local_queue(&self) -> Option<ObjectKey> {
         Some(ObjectKey { namespace: self.meta.key.namespace.clone(), name: self.queue_name.clone()? })
     }
-}
-
-/// Returns the priority boost of the annotation; 0 without one, or if it is no whole number of 32 bits, which the webhook refuses.
-fn priority_boost_of(annotations: &BTreeMap<String, String>) -> i32 {
-    annotations.get(names::PRIORITY_BOOST_ANNOTATION).and_then(|text| text.parse().ok()).unwrap_or_default()
-}
-
-/// Returns the annotations that are copied to ProvisioningRequests.
-fn provisioning_parameters_of(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let is_parameter = |name: &&String| name.starts_with(PARAMETER_PREFIX);
-    annotations
-        .iter()
-        .filter(|(name, _)| is_parameter(name))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
-}
-
-/// Returns the parent and the allowed flavors if the Workload is a variant.
-fn variant_of(meta: &ObjectMeta) -> Option<Arc<Variant>> {
-    let flavors = meta.annotations.as_ref()?.get(names::ALLOWED_FLAVORS_ANNOTATION)?;
-    let owner = OwnerRecord::from_object_meta(meta).filter(|owner| *owner.kind == *"Workload")?;
-    Some(Arc::new(Variant {
-        parent: owner.name,
-        flavors: flavors.split(',').map(str::trim).filter(|f| !f.is_empty()).map(Arc::from).collect(),
-    }))
-}
-
-/// Returns the key of the workload slice that the Workload replaces, if its annotation names one.
-fn replaced_slice_of(meta: &ObjectMeta) -> Option<Box<ObjectKey>> {
-    let text = meta.annotations.as_ref()?.get(names::SLICE_REPLACEMENT_FOR_ANNOTATION)?;
-    let (namespace, name) = text.split_once('/')?;
-    Some(Box::new(ObjectKey::new(namespace, name)))
 }
 
 #[derive(Clone, Debug)]
