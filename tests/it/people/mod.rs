@@ -12,6 +12,7 @@ mod properties;
 mod sources;
 mod terminal;
 mod texts;
+mod verdict_texts;
 mod what_if;
 mod when;
 mod without_workload;

@@ -4,6 +4,7 @@ mod api_services;
 mod certificate_rotation;
 mod client_verifier;
 mod dashboard;
+mod dashboard_rights;
 mod debug;
 mod definition_check;
 mod executor;
