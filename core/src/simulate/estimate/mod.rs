@@ -8,19 +8,21 @@
 mod bound;
 mod evictions;
 mod facts;
+mod finished;
 mod refusal;
 pub mod run_times;
 mod scope;
 
 pub use bound::LowerBound;
+pub use finished::reduce_finished;
 pub use refusal::Refusal;
-pub use scope::drop_finished;
+pub use scope::{drop_finished, is_finished};
 
 use self::bound::lower_bound;
 use self::evictions::may_be_preempted;
 use self::facts::{Facts, Pace, RunTimeSources, finished_run};
 use self::run_times::{Amounts, Run as EndedRun, RunTimes};
-use self::scope::{CohortTree, is_finished, serving, simulated};
+use self::scope::{CohortTree, serving, simulated};
 use super::job_runner::PlannedRun;
 use super::objects::{is_true, key_of, text_at, value_at};
 use super::simulation::{Simulation, SimulationOptions, Until};

@@ -74,8 +74,8 @@ fn local_queue(workload: &Value) -> ObjectKey {
     ObjectKey::new(text_at(workload, "/metadata/namespace"), text_at(workload, "/spec/queueName"))
 }
 
-/// Whether a Workload has finished.
-pub(super) fn is_finished(workload: &Value) -> bool {
+/// Returns whether a Workload has finished.
+pub fn is_finished(workload: &Value) -> bool {
     is_true(workload, "Finished")
 }
 

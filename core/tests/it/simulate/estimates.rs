@@ -8,7 +8,9 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sluice_core::api::ObjectKey;
-use sluice_core::simulate::estimate::{MAX_WORKLOADS, Question, Refusal, estimate};
+use sluice_core::simulate::estimate::{
+    MAX_WORKLOADS, Question, Refusal, estimate, is_finished, reduce_finished,
+};
 use sluice_core::simulate::{Simulation, Until};
 
 #[test]
@@ -183,6 +185,31 @@ fn what_is_not_known_is_refused() {
         &cluster,
         "1 of 1 running workloads has neither a maximum or expected run time nor 20 earlier runs of the same shape",
     );
+}
+
+/// A manager that computes an estimate has no room for all that is stored of finished Workloads.
+#[test]
+fn of_a_finished_workload_its_run_alone_counts() {
+    let mut cluster = three_running();
+    cluster.running("x", "mixed", 3, 10);
+    cluster.pending("w", "a", 1, 5);
+    let ended = |object: &&mut Value| object["kind"] == "Workload" && is_finished(object);
+    for workload in cluster.objects.iter_mut().filter(ended) {
+        let count = json!([{"name": "main", "count": 1, "resourceUsage": {"cpu": "1"}}]);
+        workload["status"]["admission"] = json!({"clusterQueue": "q", "podSetAssignments": count});
+        workload["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "e"}]);
+        workload["status"]["conditions"][0]["message"] = json!("quota is reserved");
+    }
+    let whole = cluster.ask("w").unwrap();
+    assert!(whole.earlier_runs >= 20, "{whole:?}");
+    let mut lengths = [0, 0];
+    for workload in cluster.objects.iter_mut().filter(ended) {
+        lengths[0] += workload.to_string().len();
+        reduce_finished(workload);
+        lengths[1] += workload.to_string().len();
+    }
+    assert_eq!(cluster.ask("w").unwrap(), whole);
+    assert!(lengths[1] * 4 < lengths[0] * 3, "{lengths:?}");
 }
 
 #[test]
