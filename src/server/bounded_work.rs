@@ -95,20 +95,8 @@ impl<T: Clone + Send + 'static> BoundedWork<T> {
         BoundedWork { running: Arc::clone(&self.running), ..BoundedWork::new(self.limits) }
     }
 
-    /// Returns the kept answer of a key, or does the work. The key must hold the access of the user.
-    ///
-    /// # Errors
-    /// The work may not be done now, or it fails.
-    pub async fn answer<E: From<NoWork> + Send + 'static>(
-        &self,
-        user: &str,
-        key: String,
-        work: impl FnOnce(&WorkTime) -> Result<T, E> + Send + 'static,
-    ) -> Result<T, E> {
-        self.kept(key, async { self.begin(user)?.run(work).await? }).await
-    }
-
-    /// Returns the kept answer of a key, or the one that `make` makes, which begins work only when it is needed.
+    /// Returns the kept answer of a key, or the one that `make` makes, which begins work only when it is needed. The key must hold the
+    /// access of the user.
     ///
     /// # Errors
     /// `make` fails.
@@ -267,7 +255,7 @@ mod tests {
                 let number = made.fetch_add(1, Ordering::SeqCst);
                 if fails { Err(NoWork::Failed) } else { Ok(number) }
             };
-            work.answer(user, key.to_owned(), count).await
+            work.kept(key.to_owned(), async { work.begin(user)?.run(count).await? }).await
         };
         assert_eq!(ask("a", "x", true).await, Err(NoWork::Failed));
         assert_eq!(ask("a", "x", false).await, Ok(1));

@@ -17,6 +17,7 @@ pub mod health;
 pub mod listener;
 pub mod metrics;
 pub mod shared_answers;
+pub mod simulations;
 pub mod tls;
 pub mod user_authorizer;
 pub mod webhooks;

@@ -12,11 +12,9 @@ use jiff::Timestamp;
 
 use super::core_queries::OwnCore;
 use super::dashboard_history::PageHistory;
-use super::estimates::Estimates;
 use super::listen::{self, BindAddress};
 use super::run::ManagerContext;
 use super::settings::ManagerSettings;
-use super::simulations::Simulations;
 use super::visibility;
 use crate::api::ObjectKey;
 use crate::dashboard::{
@@ -31,6 +29,7 @@ use crate::server::apis::views::AuditCache;
 use crate::server::dashboard::models::{Answering, Models, NoValue, Value};
 use crate::server::dashboard::{self, Settings};
 use crate::server::shared_answers::SharedAnswers;
+use crate::server::simulations::{Estimates, WhatIfAnswers};
 use crate::server::user_authorizer::UserAuthorizer;
 use crate::snapshot::{JobName, Snapshot};
 use crate::visibility::access::Access;
@@ -91,7 +90,7 @@ pub(super) fn router(
         estimates: Arc::clone(&shared.core.estimates),
         history: PageHistory::new(visibility::leader(settings, shared)),
         capacity: CapacityCache::new(Arc::new(OwnCore(shared.core.queries.clone()))),
-        simulations: Simulations::new(settings, shared),
+        what_ifs: WhatIfAnswers::beside(&shared.core.estimates),
         replica: settings.replica(),
         lease,
         reads_submitters: settings.reads_submitters(),
@@ -118,7 +117,7 @@ struct PublishedState {
     estimates: Arc<Estimates>,
     history: PageHistory,
     capacity: CapacityCache,
-    simulations: Simulations,
+    what_ifs: WhatIfAnswers,
     replica: String,
     lease: Arc<LeaseFollower>,
     /// Whether the state has the submitters of workloads.
@@ -215,7 +214,8 @@ impl PublishedState {
             PageQuestion::When(query) => {
                 let mut page = self.workload(access, &query.workload, snapshot).await?;
                 let verdict = page.answer.view.clone();
-                page.answer.view.estimate = Some(self.estimates.estimate(verdict, access.clone()).await);
+                let estimate = self.estimates.estimate(verdict, access.clone(), user.to_owned()).await;
+                page.answer.view.estimate = Some(estimate);
                 Value::page(page)
             }
             PageQuestion::Namespace(query) => {
@@ -267,8 +267,7 @@ impl PublishedState {
         if !snapshot.synced {
             return Err(ModelError::NotSynced);
         }
-        let pending = snapshot.queues.cluster_queues.values().map(|queue| queue.pending.total()).sum();
-        Ok(match self.simulations.what_if(query, reader, pending).await? {
+        Ok(match self.what_ifs.what_if(query, reader).await? {
             Ok(answer) => WhatIfPage { answer: Some(answer), ..page },
             Err(refused) => WhatIfPage { refused: format!("{refused}."), ..page },
         })

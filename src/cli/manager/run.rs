@@ -9,11 +9,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::args::ManagerArgs;
 use super::core_queries::{self, CoreQuery, OwnCore};
-use super::estimates::Estimates;
 use super::history_answers::HistoryShared;
 use super::listed_frameworks::ListedFrameworks;
 use super::logs::LogLevel;
@@ -37,6 +37,8 @@ use crate::metrics::model::Role;
 use crate::metrics::recent::RecentDecisions;
 use crate::reconciler::{Delta, Event, Reconciler};
 use crate::server::apis::views::AuditCache;
+use crate::server::simulations::{Estimates, SimulationSource};
+use crate::simulate::SimulationOptions;
 use crate::snapshot::Snapshot;
 
 /// Capacity of the channel to the core; watches wait while it is full. Each delta contains a whole object, so a larger
@@ -103,7 +105,7 @@ impl CoreLink {
     fn new(
         deltas: &mpsc::Sender<Delta>,
         queries: mpsc::Sender<CoreQuery>,
-        first: Snapshot,
+        published: Arc<ArcSwap<Snapshot>>,
         (clock, estimates): (Arc<ServerClock>, Estimates),
     ) -> Self {
         Self {
@@ -111,7 +113,7 @@ impl CoreLink {
             audits: Arc::new(AuditCache::new(Arc::new(OwnCore(queries.clone())))),
             estimates: Arc::new(estimates),
             queries,
-            published: Arc::new(ArcSwap::from_pointee(first)),
+            published,
             recent: Arc::new(RecentDecisions::new(std::time::Instant::now())),
             history: Arc::new(HistoryShared::new(clock)),
             recording: Arc::default(),
@@ -227,6 +229,8 @@ fn link_parts(
     // A process that never leads is a follower, whatever the configuration has about elections.
     let elects = settings.configuration.leader_election.leader_elect || !reconciles;
     let fence = Fence::default();
+    let published = Arc::new(ArcSwap::from_pointee(state.snapshot()));
+    let estimates = Estimates::new(simulation_source(settings, &clients, &published));
     let shared = ManagerContext {
         heartbeats: PartHeartbeats::new(&fence),
         fence,
@@ -234,12 +238,7 @@ fn link_parts(
         serving: Arc::new(ServingCertificate::default()),
         permissions: Permissions::default(),
         refused_writes: Arc::default(),
-        core: CoreLink::new(
-            &deltas.0,
-            queries,
-            state.snapshot(),
-            (Arc::clone(&clients.clock), Estimates::new(settings, &clients)),
-        ),
+        core: CoreLink::new(&deltas.0, queries, published, (Arc::clone(&clients.clock), estimates)),
         clients,
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
         configuration_gaps: Arc::new(ConfigurationGaps::with_unknown_gates(settings.unknown_gates.clone())),
@@ -262,6 +261,24 @@ fn link_parts(
         leading: leading_sender,
     };
     (shared, ends)
+}
+
+/// Returns what simulations on request depend on: the configuration of this manager, and the cluster as its account reads it.
+fn simulation_source(
+    settings: &ManagerSettings,
+    clients: &Clients,
+    published: &Arc<ArcSwap<Snapshot>>,
+) -> SimulationSource {
+    let mut core = settings.core();
+    // Nothing asks a simulation what happened.
+    core.gates.history_bytes = 0;
+    let start = Timestamp::UNIX_EPOCH;
+    SimulationSource {
+        caller: clients.call.clone(),
+        clock: Arc::clone(&clients.clock),
+        published: Arc::clone(published),
+        options: SimulationOptions { core, admission: settings.admission(), start, run_for: None },
+    }
 }
 
 /// Serves for the shutdown delay, then ends listeners and background parts.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::core_queries::OwnCore;
-use super::estimates::Estimates;
 use super::history_answers::{AskReplicas, HistoryAnswers, RecordSource};
 use super::leader_questions::{LeaderLink, LocalAnswers, account_named, account_of, heard_until};
 use super::run::ManagerContext;
@@ -18,6 +17,7 @@ use crate::server::apis::questions::{PrivatePath, QUESTIONS_PATH, TokenReviewer}
 use crate::server::apis::views::ViewsGroup;
 use crate::server::apis::visibility::VisibilityGroup;
 use crate::server::apis::{ApiServer, OnRequest};
+use crate::server::simulations::Estimates;
 
 /// Returns the server, and its settings of front proxies, which the caller must keep up to date with `FrontProxy::watch`.
 pub(super) fn server(settings: &ManagerSettings, shared: &ManagerContext) -> (ApiServer, Arc<FrontProxy>) {

@@ -12,8 +12,7 @@ const POD: &[Kept] = &[
     Kept("overhead", &[]),
     Kept("resources", &[]),
 ];
-const POD_SET: &[Kept] =
-    &[Kept("name", &[]), Kept("count", &[]), Kept("template", &[Kept("spec", POD)])];
+const POD_SET: &[Kept] = &[Kept("name", &[]), Kept("count", &[]), Kept("template", &[Kept("spec", POD)])];
 const ASSIGNMENT: &[Kept] = &[Kept("name", &[]), Kept("count", &[])];
 const CONDITION: &[Kept] =
     &[Kept("type", &[]), Kept("status", &[]), Kept("reason", &[]), Kept("lastTransitionTime", &[])];
@@ -24,10 +23,7 @@ const WORKLOAD: &[Kept] = &[
     Kept("spec", &[Kept("queueName", &[]), Kept("podSets", POD_SET)]),
     Kept(
         "status",
-        &[
-            Kept("admission", &[Kept("podSetAssignments", ASSIGNMENT)]),
-            Kept("conditions", CONDITION),
-        ],
+        &[Kept("admission", &[Kept("podSetAssignments", ASSIGNMENT)]), Kept("conditions", CONDITION)],
     ),
 ];
 

@@ -85,7 +85,8 @@ impl Asked {
         match self.leader.answer(Question::Verdict(question.clone())).await {
             Some(LeaderAnswer::Verdict(mut answer)) => {
                 if let Some(estimates) = self.estimates.as_ref().filter(|_| asks_when) {
-                    let estimate = estimates.estimate(answer.view.clone(), question.access).await;
+                    let user = self.request.user.name.clone();
+                    let estimate = estimates.estimate(answer.view.clone(), question.access, user).await;
                     answer.view.estimate = Some(estimate);
                 }
                 self.send_one(*answer)

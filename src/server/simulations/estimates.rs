@@ -1,0 +1,80 @@
+//! When workloads may be admitted.
+//!
+//! Invariant: an answer has only what its reader may see, whatever was simulated.
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::objects::FinishedWorkloads;
+use super::{NoSimulation, SimulationSource, Simulator};
+use crate::api::ObjectKey;
+use crate::cache::Kind;
+use crate::server::apis::estimates::AskEstimate;
+use crate::server::bounded_work::WorkTime;
+use crate::simulate::SimulationOptions;
+use crate::simulate::estimate::{Question, Refusal, estimate};
+use crate::visibility::access::Access;
+use crate::visibility::estimate::{refused, refused_at_once, unanswered, view};
+use crate::visibility::views::{Estimate, Verdict};
+
+/// What to do where there is no answer.
+const ADVICE: &str = "in a terminal, sluice why --when computes it";
+
+/// Computes estimates.
+pub struct Estimates {
+    pub(super) simulator: Simulator<Estimate>,
+}
+
+impl Estimates {
+    /// Returns estimates from a cluster.
+    pub fn new(source: SimulationSource) -> Self {
+        Self { simulator: Simulator::new(source) }
+    }
+}
+
+impl AskEstimate for Estimates {
+    fn estimate(&self, verdict: Verdict, access: Access, user: String) -> BoxFuture<'_, Estimate> {
+        Box::pin(async move {
+            if let Some(refusal) = refused_at_once(&verdict) {
+                return refused(&refusal);
+            }
+            let metadata = &verdict.workload.metadata;
+            let key = format!("{}/{} {}", metadata.namespace, metadata.name, metadata.uid);
+            let asked = Asked {
+                workload: ObjectKey::new(&metadata.namespace, &metadata.name),
+                cluster_queue: verdict.workload.cluster_queue.clone(),
+                options: self.simulator.options(),
+                access: access.clone(),
+            };
+            let simulate = move |objects: Vec<(Kind, Value)>, time| asked.estimate(&objects, time);
+            let reader = (&access, user.as_str());
+            let answer = self.simulator.answer(reader, &key, FinishedWorkloads::Reduced, simulate).await;
+            answer.unwrap_or_else(|none| unanswered(&none.with_advice(ADVICE)))
+        })
+    }
+}
+
+/// A question with its reader.
+struct Asked {
+    workload: ObjectKey,
+    cluster_queue: String,
+    options: SimulationOptions,
+    access: Access,
+}
+
+impl Asked {
+    /// Estimates from these objects. Runs on the thread of the work.
+    fn estimate(&self, objects: &[(Kind, Value)], time: WorkTime) -> Result<Estimate, NoSimulation> {
+        let question = Question {
+            workload: &self.workload,
+            objects,
+            recorded: &[],
+            sees: &|namespace| self.access.sees(namespace),
+        };
+        let found = estimate(&question, &self.options, &|| time.is_left());
+        if found.as_ref().is_err_and(|none| none.refusal == Refusal::TooLong) {
+            return Err(NoSimulation::TooLong);
+        }
+        Ok(view(&found, &self.cluster_queue))
+    }
+}

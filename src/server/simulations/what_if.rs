@@ -1,0 +1,195 @@
+//! What a change would do: simulates without and with the change.
+//!
+//! Invariant: an answer has only what its reader may see.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use serde_json::Value;
+
+use super::objects::FinishedWorkloads;
+use super::{Estimates, NoSimulation, Simulator};
+use crate::cache::Kind;
+use crate::dashboard::{FORM, Links, WhatIfQuery};
+use crate::server::bounded_work::{NoWork, WorkTime};
+use crate::simulate::estimate::drop_finished;
+use crate::simulate::{
+    Comparison, KeepGoing, Manifests, NoComparison, SimulationOptions, Start, Until, WhatIf,
+};
+use crate::visibility::access::Access;
+use crate::visibility::page::ModelError;
+
+/// Time that an answer looks ahead.
+const AHEAD: SignedDuration = SignedDuration::from_hours(24);
+/// What to do where a page has no answer; it has the command.
+const ADVICE: &str = "ask in a terminal";
+
+/// The answer to a question, or why there is none.
+type Answer = Result<Comparison, String>;
+
+/// Answers questions about changes.
+pub struct WhatIfAnswers {
+    simulator: Simulator<Arc<Answer>>,
+}
+
+/// A question with its reader.
+struct Asked {
+    what_if: WhatIf,
+    options: SimulationOptions,
+    access: Access,
+}
+
+impl WhatIfAnswers {
+    /// Returns answers from the same cluster, whose work counts with that of the estimates.
+    pub fn beside(estimates: &Estimates) -> Self {
+        Self { simulator: estimates.simulator.sharing() }
+    }
+
+    /// Returns what a change would do, or why that is not known.
+    ///
+    /// # Errors
+    /// The user, or all users together, ask too much at once.
+    pub async fn what_if(
+        &self,
+        query: &WhatIfQuery,
+        (access, user): (&Access, &str),
+    ) -> Result<Result<Comparison, String>, ModelError> {
+        let asked = match self.asked(query, access) {
+            Ok(asked) => asked,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let key = query.address(&Links::default());
+        let simulate = move |stored, time| compare(asked, stored, time).map(Arc::new);
+        let reader = (access, user);
+        match self.simulator.answer(reader, &key, FinishedWorkloads::Dropped, simulate).await {
+            Ok(answer) => Ok((*answer).clone()),
+            Err(NoSimulation::NoWork(NoWork::UserBusy | NoWork::AllBusy)) => Err(ModelError::TooMany),
+            Err(none) => Ok(Err(none.with_advice(ADVICE))),
+        }
+    }
+
+    fn asked(&self, query: &WhatIfQuery, access: &Access) -> Result<Asked, String> {
+        let changes = query.changes(access.cluster)?;
+        let namespace = query.namespace.clone();
+        let what_if = WhatIf { changes, namespace, until: Until::After(AHEAD), watched: Vec::new() };
+        let options = SimulationOptions { run_for: query.run_time()?, ..self.simulator.options() };
+        Ok(Asked { what_if, options, access: access.clone() })
+    }
+}
+
+/// Compares the cluster without and with the change. Runs on the thread of the work.
+fn compare(asked: Asked, mut stored: Vec<(Kind, Value)>, time: WorkTime) -> Result<Answer, NoSimulation> {
+    let Asked { what_if, options, access } = asked;
+    drop_finished(&mut stored);
+    let start = Start { options, stored, problems: Vec::new(), manifests: Manifests::default() };
+    let keep_going: KeepGoing = Arc::new(move || time.is_left());
+    let (mut comparison, report) = match what_if.compare(start, Some(&keep_going)) {
+        Ok(found) => found,
+        Err(NoComparison::Refused(why)) => return Ok(Err(why)),
+        Err(NoComparison::Stopped) => return Err(NoSimulation::TooLong),
+    };
+    if let Some(problem) = report.problems.iter().find(|problem| &*problem.location.file == FORM) {
+        return Ok(Err(format!("the job cannot be submitted: {}", problem.reason)));
+    }
+    comparison.assumptions.push(format!("the answer looks {} hours ahead", AHEAD.as_hours()));
+    if access.sees_everything() {
+        return Ok(Ok(comparison));
+    }
+    let namespace =
+        |key: &str| key.split_once('/').map_or_else(String::new, |(namespace, _)| namespace.to_owned());
+    Ok(Ok(comparison.only(&|workload| access.sees(&namespace(&workload.workload)))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::bounded_work::WorkLimits;
+    use crate::server::simulations::objects::tests::received;
+    use crate::visibility::access::TenantDetail;
+    use serde_json::json;
+
+    const KUEUE: &str = "kueue.x-k8s.io/v1beta2";
+
+    /// A queue of one CPU that two namespaces share: a Job of the other one has it, and a Job of the own one waits.
+    fn objects() -> Vec<(Kind, Value)> {
+        let job = |namespace: &str, name: &str, created: &str| {
+            let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}});
+            let spec = json!({"suspend": true, "parallelism": 1, "completions": 1,
+                "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}});
+            let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
+            json!({"metadata": {"namespace": namespace, "name": name, "uid": name, "labels": labels, "creationTimestamp": created}, "spec": spec})
+        };
+        let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "1"}]}]}]);
+        let queue = json!({"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": groups,
+            "preemption": {"withinClusterQueue": "LowerPriority"}}});
+        let local = |namespace: &str| json!({"metadata": {"namespace": namespace, "name": "lq"}, "spec": {"clusterQueue": "cq"}});
+        let batch = Kind::from_group_kind("batch", "Job").unwrap();
+        vec![
+            (Kind::Namespace, json!({"metadata": {"name": "secret"}})),
+            (Kind::Namespace, json!({"metadata": {"name": "own"}})),
+            (Kind::ResourceFlavor, json!({"apiVersion": KUEUE, "metadata": {"name": "f"}, "spec": {}})),
+            (Kind::ClusterQueue, queue),
+            (Kind::LocalQueue, local("secret")),
+            (Kind::LocalQueue, local("own")),
+            (batch, job("secret", "secret-runs", "2026-11-26T12:00:00Z")),
+            (batch, job("own", "waits", "2026-11-26T13:00:00Z")),
+        ]
+    }
+
+    fn answer(query: &WhatIfQuery, access: Access) -> Answer {
+        let changes = query.changes(access.cluster)?;
+        let namespace = query.namespace.clone();
+        let what_if = WhatIf { changes, namespace, until: Until::After(AHEAD), watched: Vec::new() };
+        let options = SimulationOptions {
+            core: crate::reconciler::CoreSettings::default(),
+            admission: crate::admission::AdmissionSettings::default(),
+            start: "2026-11-26T14:00:00Z".parse().unwrap(),
+            run_for: None,
+        };
+        let stored = received(&objects(), FinishedWorkloads::Dropped, true).unwrap();
+        let time = WorkTime::of(&WorkLimits::default());
+        compare(Asked { what_if, options, access }, stored, time).unwrap()
+    }
+
+    fn query(address: &str) -> WhatIfQuery {
+        let Ok((crate::dashboard::PageQuestion::WhatIf(query), _)) =
+            crate::dashboard::PageQuestion::parse(address)
+        else {
+            panic!("{address}")
+        };
+        query
+    }
+
+    #[test]
+    fn a_tenant_learns_what_becomes_of_its_jobs_and_no_other_name() {
+        let tenant = || Access::to_namespace("own", TenantDetail::None);
+        let raised = query("/what-if?ns=own&priority=job%2Fwaits%3D300");
+        let found = answer(&raised, tenant()).unwrap();
+        let text = format!("{found:?} {}", found.table());
+        assert!(text.contains("own/waits") && !text.contains("secret"), "{text}");
+        assert_eq!(found.workloads.len(), 1, "{text}");
+        let whole = answer(&raised, Access::everything()).unwrap();
+        assert!(format!("{whole:?}").contains("secret/secret-runs"), "{whole:?}");
+        for (address, refused) in [
+            ("/what-if?ns=own&quota=cq%3Af%3Acpu%3D2", "--quota cq:f:cpu=2: nodes, quotas and queues"),
+            ("/what-if?ns=own&stop=cq%2Fcq", "--stop cq/cq: nodes, quotas and queues"),
+            (
+                "/what-if?ns=own&delete=job%2Fsecret-runs",
+                "--delete job/secret-runs: Job own/secret-runs not found",
+            ),
+        ] {
+            let error = answer(&query(address), tenant()).unwrap_err();
+            assert!(error.starts_with(refused) && !error.contains("secret/"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_job_of_the_form_is_submitted_or_refused() {
+        let submitted = query("/what-if?ns=own&queue=lq&pods=1&pod=cpu%3D1");
+        let found = answer(&submitted, Access::everything()).unwrap();
+        let created = found.workloads.iter().filter(|row| row.effect == crate::simulate::Effect::Created);
+        assert_eq!(created.count(), 1, "{found:?}");
+        let wrong = answer(&query("/what-if?ns=own&queue=lq&pod=cpu%3Dmany"), Access::everything());
+        assert!(wrong.unwrap_err().starts_with("the job cannot be submitted: "));
+    }
+}
