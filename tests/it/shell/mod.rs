@@ -7,6 +7,7 @@ mod dashboard;
 mod dashboard_rights;
 mod debug;
 mod definition_check;
+mod estimates;
 mod executor;
 mod flavors;
 mod history_views;

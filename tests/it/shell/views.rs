@@ -11,6 +11,7 @@ use sluice::cache::Kind;
 use sluice::reconciler::{CopiedKeys, CoreSettings, Delta};
 use sluice::scheduler::{CapacityQuestion, CapacityReport};
 use sluice::server::apis::capacity::{AskCapacity, CapacityCache};
+use sluice::server::apis::estimates::AskEstimate;
 use sluice::server::apis::question_rate::QuestionRate;
 use sluice::server::apis::questions::{
     AUDIENCE, AnswerQuestions, PrivatePath, QUESTIONS_PATH, TokenReviewer,
@@ -48,12 +49,21 @@ impl AnswerQuestions for Leader {
             let answers = self.answers.load(Ordering::Relaxed);
             return Box::pin(async move { answers.then(|| LeaderAnswer::Manager(Box::new(answer))) });
         }
+        let metadata = match &question {
+            Question::Verdict(asked) => ViewMetadata {
+                namespace: asked.workload.namespace.clone(),
+                name: asked.workload.name.clone(),
+                ..ViewMetadata::default()
+            },
+            _ => ViewMetadata::default(),
+        };
         if let Question::History(question) = question {
             let answers = self.answers.load(Ordering::Relaxed);
             return Box::pin(async move { answers.then(|| history(&question)) });
         }
+        let message = "of the leader".to_owned();
         let verdict = Verdict {
-            workload: WorkloadView { message: "of the leader".to_owned(), ..WorkloadView::default() },
+            workload: WorkloadView { metadata, message, ..WorkloadView::default() },
             ..Verdict::default()
         };
         let answer = Answered { view: verdict, source: Source::default(), partial: false };
@@ -102,6 +112,10 @@ pub(crate) struct Views {
 
 impl Views {
     pub(crate) async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    pub(crate) async fn start_with(estimates: Option<Arc<dyn AskEstimate>>) -> Self {
         let (leader, leads) = (Leader::default(), Arc::new(AtomicBool::new(true)));
         let rate = Arc::<QuestionRate>::default();
         let counted = Arc::clone(&rate);
@@ -117,7 +131,7 @@ impl Views {
                     rate: counted,
                     audits: Arc::new(AuditCache::new(Arc::new(own_core.clone()))),
                     capacity: Arc::new(CapacityCache::new(Arc::new(own_core))),
-                    estimates: None,
+                    estimates,
                     heard_until: Arc::new(|| None),
                     replica: "m-0".to_owned(),
                     tenant_detail: TenantDetail::Sums,

@@ -1,0 +1,226 @@
+//! When a workload may be admitted, over HTTP: on its page and in its verdict, from one cluster of two tenants.
+
+use crate::fixtures::estimated_cluster::{Cluster, NAMESPACE, now, object, options};
+use crate::fixtures::scripted_client::{RecordedRequests, scripted_client_with_body};
+use crate::shell::views::Views;
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::body::Body;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use sluice::cache::Kind;
+use sluice::dashboard::{Freshness, Links, PageQuestion, WorkloadPage};
+use sluice::kube::client::{Caller, all_path};
+use sluice::kube::server_clock::ServerClock;
+use sluice::server::apis::estimates::AskEstimate as _;
+use sluice::server::dashboard::models::{Answering, Models, NoValue, Value as PageValue};
+use sluice::server::dashboard::{Settings, router};
+use sluice::server::simulations::{Estimates, SimulationSource};
+use sluice::server::user_authorizer::UserAuthorizer;
+use sluice::snapshot::Snapshot;
+use sluice::visibility::access::{Access, TenantDetail};
+use sluice::visibility::views::{Answer, Source, Verdict, ViewMetadata, WorkloadView};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+use tower::ServiceExt as _;
+
+const COMMAND: &str = "in a terminal, sluice why --when computes it";
+
+/// Three CPUs: a run of the namespace `ns` has two for 50 more minutes, one of `other` the third for an unknown time. What waits in `ns`
+/// needs all three.
+fn objects() -> Vec<(Kind, Value)> {
+    let mut cluster = Cluster::new(3, "BestEffortFIFO", "lq");
+    cluster.history("lq", [60; 20]);
+    cluster.running("own-runs", "lq", 2, 10);
+    cluster.pending("w-a", "lq", 3, 5);
+    cluster.pending("w-b", "lq", 3, 5);
+    let own = cluster.objects.len();
+    cluster.local_queue("secret-queue", "q");
+    cluster.running("secret-runs", "secret-queue", 1, 10);
+    cluster.pending("secret-waits", "secret-queue", 1, 20);
+    for (number, object) in cluster.objects.iter_mut().enumerate() {
+        let namespace = if number < own { "ns" } else { "other" };
+        if object["metadata"]["namespace"] == NAMESPACE {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        if object["kind"] == "Namespace" {
+            object["metadata"]["name"] = json!(namespace);
+        }
+    }
+    let mut other = object("Namespace", "other", &json!({}));
+    other["apiVersion"] = json!("v1");
+    cluster.objects.push(other);
+    cluster.typed()
+}
+
+/// Pages of Workloads with estimates; a token is the name of its user.
+struct Pages(Arc<Estimates>);
+
+impl Models for Pages {
+    fn version(&self) -> (String, u64) {
+        ("m-0".to_owned(), 1)
+    }
+
+    fn freshness(&self) -> Freshness {
+        Freshness::Live
+    }
+
+    fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_> {
+        self.answer_for(question, access, String::new())
+    }
+
+    fn answer_for(&self, question: PageQuestion, access: Access, user: String) -> Answering<'_> {
+        Box::pin(async move {
+            let PageQuestion::When(query) = question else {
+                return Err(NoValue::Invalid("not a page of this test".to_owned()));
+            };
+            let (namespace, name) = (query.workload.namespace, query.workload.name);
+            let metadata = ViewMetadata { namespace, name, ..ViewMetadata::default() };
+            let workload = WorkloadView { metadata, ..WorkloadView::default() };
+            let mut view = Verdict { workload, ..Verdict::default() };
+            view.estimate = Some(self.0.estimate(view.clone(), access, user).await);
+            let answer = Answer { view, source: Source::default(), partial: false };
+            Ok(PageValue::page(WorkloadPage { answer, cohorts: Vec::new() }))
+        })
+    }
+}
+
+struct Fixture {
+    views: Views,
+    pages: Router,
+    /// Lists are not answered while it is set.
+    holds: Arc<AtomicBool>,
+    requests: RecordedRequests,
+    _retire: watch::Sender<bool>,
+}
+
+impl Fixture {
+    async fn start() -> Self {
+        let holds = Arc::<AtomicBool>::default();
+        let (held, objects) = (Arc::clone(&holds), Arc::new(objects()));
+        let (client, requests) = scripted_client_with_body(move |_, uri, body| {
+            if uri.ends_with("reviews") {
+                return (201, review(uri, body));
+            }
+            if held.load(Ordering::Relaxed) {
+                return (0, Value::Null);
+            }
+            let path = uri.split('?').next().unwrap();
+            let of_kind = |(kind, _): &&(Kind, Value)| all_path(&kind.resource()) == path;
+            let items: Vec<&Value> = objects.iter().filter(of_kind).map(|(_, object)| object).collect();
+            (200, json!({"items": items}))
+        });
+        let caller = Caller::new(client, Duration::from_mins(1));
+        let authorizer = UserAuthorizer::new(&caller, "sluice-dashboard");
+        let estimates = Arc::new(Estimates::new(SimulationSource {
+            caller,
+            clock: Arc::new(ServerClock::starting_at(now())),
+            published: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
+            options: options(None),
+        }));
+        let (retire, retiring) = watch::channel(false);
+        let pages = router(Settings {
+            links: Links::below("/").unwrap(),
+            authorizer,
+            models: Arc::new(Pages(Arc::clone(&estimates))),
+            tenant_detail: TenantDetail::None,
+            objects: None,
+            retiring,
+        });
+        let views = Views::start_with(Some(estimates)).await;
+        views.publish();
+        views.leader.answers.store(true, Ordering::Relaxed);
+        Self { views, pages, holds, requests, _retire: retire }
+    }
+
+    async fn page(&self, user: &str, workload: &str) -> String {
+        let request = Request::get(format!("/workloads/ns/{workload}?when=1"))
+            .header("host", "sluice.example:8443")
+            .header("cookie", format!("__Host-sluice={user}"));
+        let request = request.body(Body::empty()).unwrap();
+        let response = self.pages.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        assert_eq!(status, StatusCode::OK, "{text}");
+        text
+    }
+
+    async fn verdict(&self, user: &str, workload: &str) -> Value {
+        let path = format!("/namespaces/ns/workloadviews/{workload}/verdict?when=true");
+        let answer = self.views.get_as(user, &path, "application/json").await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()
+    }
+
+    /// Number of lists that were asked for.
+    fn lists(&self) -> usize {
+        self.requests.lock().unwrap().iter().filter(|(_, uri, ..)| uri.contains('?')).count()
+    }
+
+    /// Waits until this many lists have been asked for.
+    async fn has_lists(&self, number: usize) {
+        let waiting = async {
+            while self.lists() < number {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), waiting).await.unwrap();
+    }
+}
+
+/// The user `tenant` sees the namespace `ns`, others see everything.
+fn review(uri: &str, body: &Value) -> Value {
+    if uri.ends_with("tokenreviews") {
+        let user = json!({"username": body["spec"]["token"], "groups": []});
+        return json!({"status": {"authenticated": true, "user": user, "audiences": ["sluice-dashboard"]}});
+    }
+    let is_own = body["spec"]["resourceAttributes"]["namespace"] == "ns";
+    json!({"status": {"allowed": body["spec"]["user"] != "tenant" || is_own}})
+}
+
+#[tokio::test]
+async fn a_tenant_learns_when_and_no_name_of_another_tenant() {
+    let fixture = Fixture::start().await;
+    let page = fixture.page("tenant", "w-a").await;
+    assert!(page.contains("14:50 UTC") && page.contains("ns/own-runs must end"), "{page}");
+    assert!(!page.contains("secret"), "{page}");
+    let verdict = fixture.verdict("tenant", "w-a").await;
+    let estimate = &verdict["estimate"];
+    assert_eq!(
+        (&estimate["notBefore"], &estimate["mustEnd"]),
+        (&json!("2026-11-26T14:50:00Z"), &json!(["ns/own-runs"]))
+    );
+    assert!(!verdict.to_string().contains("secret"), "{verdict}");
+    // An answer is kept for its access, not for the Workload.
+    let whole = fixture.verdict("ann", "w-a").await;
+    assert_eq!(whole["estimate"]["unknown"], json!(["other/secret-runs"]), "{whole}");
+    assert!(fixture.page("ann", "w-a").await.contains("other/secret-runs"));
+}
+
+#[tokio::test]
+async fn pages_and_verdicts_count_together_and_the_third_gets_the_command() {
+    let fixture = Fixture::start().await;
+    fixture.holds.store(true, Ordering::Relaxed);
+    let two = async { tokio::join!(fixture.page("tenant", "w-a"), fixture.verdict("ann", "w-b")) };
+    let others = async {
+        fixture.has_lists(2).await;
+        let busy = format!("too many questions are being computed: {COMMAND}");
+        assert_eq!(fixture.verdict("bob", "w-c").await["estimate"], json!({"refused": busy}));
+        // Pages are shared for a moment by all that have the same access.
+        let page = fixture.page("bob", "w-d").await;
+        assert!(page.contains(&busy), "{page}");
+        let own = format!("your last question is still being computed: {COMMAND}");
+        assert_eq!(fixture.verdict("tenant", "w-c").await["estimate"], json!({"refused": own}));
+        let page = fixture.page("ann", "w-e").await;
+        assert!(page.contains(&own), "{page}");
+        assert_eq!(fixture.lists(), 2, "nothing is read for a question beyond the bounds");
+    };
+    tokio::select! {
+        answers = two => panic!("nothing lists the objects: {answers:?}"),
+        () = others => {}
+    }
+}
