@@ -196,7 +196,7 @@ impl PublishedState {
                 let asked = (job.namespace.as_str(), job.kind.as_str(), job.name.as_str());
                 let name = build::workload_of_job(snapshot, access, asked)?;
                 let namespace = job.namespace.clone();
-                Value::Redirect(PageQuestion::Workload(WorkloadName { namespace, name }))
+                Value::Redirect(Box::new(PageQuestion::Workload(WorkloadName { namespace, name })))
             }
             PageQuestion::Pending(query) => {
                 Value::page(build::pending_page(snapshot, access, (query, source))?)

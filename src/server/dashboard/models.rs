@@ -11,7 +11,7 @@ pub enum Value {
     /// The value of the page.
     Page(Box<dyn Page>),
     /// Address of the page that has the answer.
-    Redirect(PageQuestion),
+    Redirect(Box<PageQuestion>),
 }
 
 impl Value {

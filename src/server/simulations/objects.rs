@@ -36,7 +36,7 @@ const NOT_FOUND: u16 = 404;
 pub(super) enum FinishedWorkloads {
     /// Nothing.
     Dropped,
-    /// Their runs.
+    /// What an estimate reads of them: when they ran, and with which amounts.
     Reduced,
 }
 

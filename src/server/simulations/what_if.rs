@@ -119,6 +119,14 @@ mod tests {
             let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
             json!({"metadata": {"namespace": namespace, "name": name, "uid": name, "labels": labels, "creationTimestamp": created}, "spec": spec})
         };
+        let workload = |namespace: &str, name: &str, created: &str| {
+            let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": name, "controller": true});
+            let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}});
+            let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+            let metadata = json!({"namespace": namespace, "name": name, "uid": format!("w-{name}"), "creationTimestamp": created,
+                "ownerReferences": [owner]});
+            json!({"metadata": metadata, "spec": {"queueName": "lq", "podSets": [{"name": "main", "count": 1, "template": template}]}})
+        };
         let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "1"}]}]}]);
         let queue = json!({"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": groups,
             "preemption": {"withinClusterQueue": "LowerPriority"}}});
@@ -133,6 +141,8 @@ mod tests {
             (Kind::LocalQueue, local("own")),
             (batch, job("secret", "secret-runs", "2026-11-26T12:00:00Z")),
             (batch, job("own", "waits", "2026-11-26T13:00:00Z")),
+            (Kind::Workload, workload("secret", "secret-runs", "2026-11-26T12:00:00Z")),
+            (Kind::Workload, workload("own", "waits", "2026-11-26T13:00:00Z")),
         ]
     }
 

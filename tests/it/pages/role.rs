@@ -18,8 +18,7 @@ const RULES: [&str; 9] = [
     "[coordination.k8s.io] [leases] one [get]",
 ];
 /// Ends of the names of the roles that its bindings name. The one about metrics creates reviews.
-const BOUND: [&str; 4] =
-    ["dashboard-role", "metrics-auth-role", "dashboard-secrets-role", "dashboard-lease-role"];
+const BOUND: [&str; 4] = ["dashboard-role", "metrics-auth-role", "dashboard-secrets-role", "-lease-role"];
 
 /// Returns the text of a manifest without the rules that are generated from the table of job kinds.
 fn written(path: &str) -> String {

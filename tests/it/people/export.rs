@@ -139,7 +139,7 @@ fn rows_come_as_comma_separated_values() {
 fn what_is_not_recorded_as_a_whole_ends_with_3() {
     let outcome = export(&server(false), "");
     assert_eq!((outcome.code, outcome.out.lines().count()), (3, 3), "{outcome:?}");
-    assert!(outcome.err.starts_with("Recorded 2d of 2d; "), "{outcome:?}");
+    assert!(outcome.err.starts_with("Recorded 2d of 2d."), "{outcome:?}");
 }
 
 #[test]

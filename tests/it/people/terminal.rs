@@ -174,9 +174,9 @@ fn a_dump_counts_to_its_own_time() {
 fn scripts_of_shells_complete() {
     let program = env!("CARGO_BIN_EXE_sluice");
     let folder = std::path::Path::new(program).parent().unwrap().display().to_string();
-    let bash = "source <(sluice completion bash); COMP_WORDS=(sluice wh); COMP_CWORD=1; _complete_sluice; echo \"${COMPREPLY[@]}\"";
-    let zsh = "compdef(){ :; }; compadd(){ print -r -- ${@:2} }; source <(sluice completion zsh); words=(sluice wh); CURRENT=2; _complete_sluice; words=(sluice capacity --zzz); CURRENT=3; _complete_sluice";
-    let fish = "sluice completion fish | source; complete -C 'sluice wh'";
+    let bash = "source <(sluice completion bash); COMP_WORDS=(sluice au); COMP_CWORD=1; _complete_sluice; echo \"${COMPREPLY[@]}\"";
+    let zsh = "compdef(){ :; }; compadd(){ print -r -- ${@:2} }; source <(sluice completion zsh); words=(sluice au); CURRENT=2; _complete_sluice; words=(sluice capacity --zzz); CURRENT=3; _complete_sluice";
+    let fish = "sluice completion fish | source; complete -C 'sluice au'";
     for (shell, script) in [("bash", bash), ("zsh", zsh), ("fish", fish)] {
         let mut command = Command::new(shell);
         let path = if shell == "fish" {
@@ -192,7 +192,7 @@ fn scripts_of_shells_complete() {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         assert_eq!(
             (text(&output.stdout), text(&output.stderr)),
-            ("why".to_owned(), String::new()),
+            ("audit".to_owned(), String::new()),
             "{shell}"
         );
     }

@@ -128,7 +128,7 @@ fn assumptions_and_quotas_below_usage_are_named() {
 
 #[test]
 fn bad_input_is_refused_with_its_flag() {
-    let folder = TestFolder::new("what-if-bad");
+    let folder = TestFolder::new("what-if-files");
     let short = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\n---\n";
     let many = folder.write("many.yaml", short.repeat(100_000));
     let large = folder.write("large.yaml", format!("# {}", "x".repeat(10_000_000)));

@@ -173,7 +173,8 @@ fn pure_packages_contain_no_side_effects() {
 #[test]
 fn files_have_module_docs_and_stay_under_limit() {
     let mut wrong = Vec::new();
-    let others = ["core/tests", "tests", "e2e/src", "e2e/controlplane/src", "e2e/tests", "release/src", "benches"];
+    let others =
+        ["core/tests", "tests", "e2e/src", "e2e/controlplane/src", "e2e/tests", "release/src", "benches"];
     for (file, text) in all(&SOURCES).into_iter().chain(all(&others)) {
         let lines = text.lines().count();
         if lines > LINES {

@@ -74,7 +74,7 @@ impl Models for Recorded {
         let found = match (recorded_pages::answering(&question), question) {
             (Some(page), _) => Ok(self.page(page)),
             (None, PageQuestion::Job(JobName { namespace, name, .. })) => {
-                Ok(PageValue::Redirect(PageQuestion::Workload(WorkloadName { namespace, name })))
+                Ok(PageValue::Redirect(Box::new(PageQuestion::Workload(WorkloadName { namespace, name }))))
             }
             (None, PageQuestion::Overview(_)) => Err(NoValue::NotSynced { progress: "Starting.".to_owned() }),
             (None, question) => Err(NoValue::NotFound {

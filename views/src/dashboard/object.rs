@@ -176,7 +176,7 @@ impl ObjectLinks {
 pub struct ReadObject {
     /// The object; `None` if it was not read.
     pub object: Option<Value>,
-    /// Its events.
+    /// The events that name the object.
     pub events: Vec<Value>,
     /// Why a part was not read, as sentences; empty if both were.
     pub refusals: Vec<String>,

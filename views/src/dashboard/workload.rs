@@ -47,11 +47,16 @@ struct WorkloadTemplate<'a> {
     /// Since when waits and evictions are recorded, if that is after the creation.
     history_since: Option<Moment>,
     checks: Vec<CheckRow>,
-    command: String,
-    object: ObjectLinks,
+    commands: Commands,
+}
+
+/// The commands for a terminal.
+struct Commands {
+    why: String,
     /// The question about another priority, or about the stop of a workload that has quota: command and page.
     what_if: String,
     what_if_href: String,
+    object: ObjectLinks,
 }
 
 /// The name of the Workload and the line below it.
@@ -230,9 +235,6 @@ fn render(request: &Request, data: &WorkloadPage) -> askama::Result<String> {
     let row = &verdict.workload;
     let (namespace, name) = (row.metadata.namespace.as_str(), row.metadata.name.as_str());
     let job = row.job.as_ref();
-    let target =
-        job.map_or_else(|| name.to_owned(), |job| format!("{}/{}", job.kind.to_lowercase(), job.name));
-    let what_if = what_if(verdict, if job.is_some() { target.clone() } else { format!("workload/{name}") });
     WorkloadTemplate {
         frame: Frame::of(request, name, Section::None, (&answer.source, answer.partial)),
         crumbs: crumbs(request, verdict, &data.cohorts),
@@ -264,19 +266,22 @@ fn render(request: &Request, data: &WorkloadPage) -> askama::Result<String> {
         history: history(&verdict.history, links, request.now),
         history_since: verdict.history_since.map(|time| Moment::clock_on(time, request.now)),
         checks: verdict.checks.iter().map(check).collect(),
-        command: format!("sluice why {target} -n {namespace}"),
-        object: ObjectLinks::of(
-            &ObjectName {
-                kind: ObjectKind::Workload,
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            },
-            request,
-        ),
-        what_if: what_if.command(),
-        what_if_href: what_if.address(links),
+        commands: commands(verdict, request),
     }
     .render()
+}
+
+fn commands(verdict: &Verdict, request: &Request) -> Commands {
+    let row = &verdict.workload;
+    let (namespace, name) = (row.metadata.namespace.clone(), row.metadata.name.clone());
+    let job = row.job.as_ref().map(|job| format!("{}/{}", job.kind.to_lowercase(), job.name));
+    let what_if = what_if(verdict, job.clone().unwrap_or_else(|| format!("workload/{name}")));
+    Commands {
+        why: format!("sluice why {} -n {namespace}", job.as_ref().unwrap_or(&name)),
+        what_if: what_if.command(),
+        what_if_href: what_if.address(&request.links),
+        object: ObjectLinks::of(&ObjectName { kind: ObjectKind::Workload, namespace, name }, request),
+    }
 }
 
 /// Returns the question about a change of the workload: its stop if it has quota, otherwise another priority.

@@ -39,8 +39,7 @@ pub(super) fn lower_bound(
 ) -> Result<Option<LowerBound>, Refusal> {
     let now = options.start;
     let preempted = tree.may_be_preempted(question.objects, &options.core.engine);
-    let runs =
-        || tree.facts.iter().filter(|facts| !preempted.contains(&facts.key) && tree.sees(question, facts));
+    let runs = || tree.facts.iter().filter(|facts| !preempted.contains(&facts.key) && question.shows(facts));
     let ends: Vec<(&Facts, Timestamp)> = runs()
         .filter(|facts| !tree.serves(facts))
         .filter_map(|facts| Some((facts, facts.earliest_end(now)?)))
@@ -69,7 +68,7 @@ pub(super) fn lower_bound(
         let never = settled && !simulation.livelocked;
         return if never { Err(Refusal::NotAdmitted) } else { Ok(None) };
     }
-    Ok(bound(&ends, simulation.now).filter(|bound| bound.at > now))
+    Ok(Some(bound(&ends, simulation.now)).filter(|bound| bound.at > now))
 }
 
 /// Returns the runs by the UIDs of Workloads and their owners.
@@ -83,13 +82,13 @@ fn planned(ends: &[(&Facts, Timestamp)], now: Timestamp) -> BTreeMap<String, Pla
 }
 
 /// Returns the last end before an admission that follows from it, and what ends then.
-fn bound(ends: &[(&Facts, Timestamp)], admitted: Timestamp) -> Option<LowerBound> {
+fn bound(ends: &[(&Facts, Timestamp)], admitted: Timestamp) -> LowerBound {
     let last = ends.iter().map(|(_, end)| *end).filter(|end| *end <= admitted).max();
     let Some(at) = last.filter(|end| admitted.duration_since(*end) <= FOLLOWS) else {
         // It waits for a time of its own, such as that of its next attempt.
         let at = admitted.checked_sub(FOLLOWS).unwrap_or(admitted);
-        return Some(LowerBound { at, ending: Vec::new() });
+        return LowerBound { at, ending: Vec::new() };
     };
     let ending = ends.iter().filter(|(_, end)| *end == at).map(|(facts, _)| facts.key.clone()).collect();
-    Some(LowerBound { at, ending })
+    LowerBound { at, ending }
 }

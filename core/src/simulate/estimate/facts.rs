@@ -380,7 +380,7 @@ mod tests {
                     assert_eq!(end, Some(minutes), "{text}");
                 }
                 Err(why) => {
-                    assert_eq!((facts.expected, facts.ignored.as_deref()), (None, Some(why)), "{text}")
+                    assert_eq!((facts.expected, facts.ignored.as_deref()), (None, Some(why)), "{text}");
                 }
             }
         }

@@ -54,6 +54,13 @@ pub struct Question<'a> {
     pub sees: &'a dyn Fn(&str) -> bool,
 }
 
+impl Question<'_> {
+    /// Whether the reader may see a workload.
+    fn shows(&self, facts: &Facts) -> bool {
+        (self.sees)(&facts.key.namespace)
+    }
+}
+
 /// When a Workload may be admitted, and where that comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionRange {
@@ -206,11 +213,6 @@ impl<'a> Tree<'a> {
         facts.is_any_of(&self.serving)
     }
 
-    /// Whether the reader may see a workload.
-    fn sees(&self, question: &Question<'_>, facts: &Facts) -> bool {
-        (question.sees)(&facts.key.namespace)
-    }
-
     fn may_be_preempted(&self, objects: &[(Kind, Value)], settings: &EngineSettings) -> BTreeSet<ObjectKey> {
         may_be_preempted(&self.workloads, (&self.cohorts, objects), settings)
     }
@@ -218,13 +220,13 @@ impl<'a> Tree<'a> {
     /// Returns the running workloads of which nothing says when they end.
     fn unknown(&self, question: &Question<'_>) -> Vec<ObjectKey> {
         let is_unknown = |facts: &&Facts| {
-            facts.is_reserved && facts.is_unknown() && !self.serves(facts) && self.sees(question, facts)
+            facts.is_reserved && facts.is_unknown() && !self.serves(facts) && question.shows(facts)
         };
         self.facts.iter().filter(is_unknown).map(|facts| facts.key.clone()).collect()
     }
 
     fn ignored(&self, question: &Question<'_>) -> Vec<(ObjectKey, String)> {
-        let seen = self.facts.iter().filter(|facts| self.sees(question, facts));
+        let seen = self.facts.iter().filter(|facts| question.shows(facts));
         seen.filter_map(|facts| Some((facts.key.clone(), facts.ignored.clone()?))).collect()
     }
 
@@ -235,7 +237,7 @@ impl<'a> Tree<'a> {
         options: &SimulationOptions,
         keep_going: &dyn Fn() -> bool,
     ) -> Result<AdmissionRange, Refusal> {
-        if !self.facts.iter().all(|facts| self.sees(question, facts)) {
+        if !self.facts.iter().all(|facts| question.shows(facts)) {
             return Err(Refusal::Hidden);
         }
         let range = counted(&self.facts, &self.serving)?;

@@ -77,7 +77,7 @@ impl Named {
         if arg.is_positional() {
             return Self::of_positional(path);
         }
-        let is_simulated = path.first() == Some(&"simulate");
+        let is_simulated = matches!(path.first(), Some(&("simulate" | "what-if")));
         Some(match arg.get_id().as_str() {
             "namespace" | "manager_namespace" => Self::Namespace,
             "clusterqueue" | "cluster_queue" => Self::ClusterQueue,
@@ -87,9 +87,9 @@ impl Named {
             "class" => Self::PriorityClass,
             "resource" => Self::Resource,
             "level" => Self::Level,
-            "drain_node" => Self::Node,
+            "drain_node" | "drain" | "like" => Self::Node,
             "quota" | "borrow" | "lend" if is_simulated => Self::Quota,
-            "stop" | "priority" | "watch_for" if is_simulated => Self::Changed,
+            "stop" | "priority" | "delete" | "watch_for" if is_simulated => Self::Changed,
             "for_job" => Self::Job,
             "before" | "victim" | "preemptor" => Self::Workload,
             "context" => Self::Context,
