@@ -1,12 +1,13 @@
 //! `sluice import`: gives an admitted Workload to each running pod that has none, as Kueue's importer does.
 //!
-//! All pods are checked first; nothing is written while one of them cannot be imported. An interrupted run can be repeated:
-//! objects that exist already are not written again.
+//! All pods are checked first, and the first writes of each namespace are tried by server dry runs; nothing is written while one of
+//! them fails, or while a pod cannot be imported. An interrupted run can be repeated: objects that exist already are not written again.
 //!
 //! Exit codes: 0 done, or everything could be imported; 1 error; 2 invalid command line.
 
 mod mapping;
 mod plan;
+mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -117,6 +118,7 @@ impl Importer<'_> {
             self.refuse_unknown(namespace).await?;
         }
         let plans = self.check(&namespaces, import).await?;
+        trial::refuse_if_writes_fail(self.caller, &plans).await?;
         if args.dry_run {
             (self.print)("nothing was written: --dry-run=false imports\n")?;
             return Ok(ExitCode::SUCCESS);
@@ -266,12 +268,9 @@ impl Importer<'_> {
 
     /// Imports one pod; returns whether anything was missing.
     async fn import(&self, plan: &Plan) -> anyhow::Result<bool> {
-        let Plan { namespace, pod, pod_uid, labels, workload, .. } = plan;
-        let collection = format!("{KUEUE}/namespaces/{namespace}/workloads");
-        if !labels.is_empty() {
-            // The UID makes the write fail if the pod was replaced since it was read.
-            let patch = json!({"metadata": {"uid": pod_uid, "labels": labels}});
-            let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}");
+        let Plan { namespace, pod_uid, labels, workload, .. } = plan;
+        let collection = plan.workloads();
+        if let Some((path, patch)) = plan.labelling() {
             let call = self.caller.call(http::Method::PATCH, &path, Content::Merge, Some(&patch));
             call.await.context("cannot label the pod")?;
         }
@@ -307,8 +306,12 @@ impl Importer<'_> {
 fn frameworks_that_hold_pods(configuration: &Value) -> Vec<&'static str> {
     let listed = configuration.pointer("/integrations/frameworks").and_then(Value::as_array);
     let is_listed = |name: &str| listed.is_some_and(|all| all.iter().any(|listed| listed == name));
-    let holding = frameworks().filter(|row| row.role != Role::Suspended && is_listed(row.name));
-    holding.map(|row| row.name).collect()
+    pod_holding_frameworks().filter(|name| is_listed(name)).collect()
+}
+
+/// Returns all frameworks with which a manager gates pods.
+fn pod_holding_frameworks() -> impl Iterator<Item = &'static str> {
+    frameworks().filter(|row| row.role != Role::Suspended).map(|row| row.name)
 }
 
 /// Pods by the reason why they failed.

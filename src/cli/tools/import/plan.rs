@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::KUEUE;
 use super::mapping::{Mapping, Target};
 use crate::api::names;
 use crate::frameworks::{
@@ -61,6 +62,19 @@ impl Plan {
     /// Returns the name of the Workload.
     pub(super) fn workload_name(&self) -> &str {
         self.workload.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Returns the path of the Workloads of the namespace.
+    pub(super) fn workloads(&self) -> String {
+        format!("{KUEUE}/namespaces/{}/workloads", self.namespace)
+    }
+
+    /// Returns the path of the pod and the merge patch that labels it; `None` if it has all labels.
+    pub(super) fn labelling(&self) -> Option<(String, Value)> {
+        let path = format!("/api/v1/namespaces/{}/pods/{}", self.namespace, self.pod);
+        // The UID makes the write fail if the pod was replaced since it was read.
+        let patch = json!({"metadata": {"uid": self.pod_uid, "labels": self.labels}});
+        (!self.labels.is_empty()).then_some((path, patch))
     }
 }
 

@@ -164,3 +164,63 @@ async fn a_namespace_that_does_not_exist_is_named() {
     let error = importer.refuse_unknown("taem").await.unwrap_err().to_string();
     assert_eq!(error, "namespace taem does not exist");
 }
+
+/// A server that records writes, and refuses each whose path ends with `refused` with this answer.
+fn refusing(refused: &'static str, code: u16, message: &'static str) -> (Caller, Writes) {
+    let writes = Writes::default();
+    let log = Arc::clone(&writes);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let log = Arc::clone(&log);
+        async move {
+            log.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
+            let failure = json!({"kind": "Status", "status": "Failure", "reason": "R", "message": message,
+                "code": code});
+            let is_refused = request.uri().path().ends_with(refused);
+            let (code, answer) = if is_refused { (code, failure) } else { (200, json!({})) };
+            let response = Response::builder().status(code).body(Body::from(serde_json::to_vec(&answer)?))?;
+            Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response)
+        }
+    });
+    (Caller::new(kube::Client::new(service, "default"), CALL_TIMEOUT), writes)
+}
+
+/// What refuses every write is found by a server dry run, whether or not some Deployment is a manager's: a manager may run outside of
+/// the cluster, or have its configuration elsewhere.
+#[tokio::test]
+async fn what_refuses_the_first_writes_is_named_before_any_write() {
+    const MANAGED: &str = "admission webhook \"vpod.kb.io\" denied the request: field is immutable";
+    for (refused, code, message, parts) in [
+        ("/pods/p", 403, MANAGED, vec!["nothing was written", "pod ns/p cannot be labelled", MANAGED]),
+        ("/pods/p", 403, "no right", vec!["pod ns/p cannot be labelled", "no right"]),
+        ("/pods/p", 500, "failed calling webhook \"vpod.kb.io\"", vec!["failed calling webhook"]),
+        ("/workloads", 403, "a policy", vec!["the Workload of pod ns/p cannot be created", "a policy"]),
+        // Such a pod or Workload proves nothing.
+        ("/pods/p", 404, "", vec![]),
+        ("/pods/p", 409, "", vec![]),
+        ("/workloads", 409, "", vec![]),
+    ] {
+        let (caller, writes) = refusing(refused, code, message);
+        let outcome = trial::refuse_if_writes_fail(&caller, &[plan(&[("a", "b")])]).await;
+        let error = outcome.map_err(|error| format!("{error:#}")).err();
+        assert_eq!(error.is_some(), !parts.is_empty(), "{refused} {code}: {error:?}");
+        let error = error.unwrap_or_default();
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        let all = pod_holding_frameworks().all(|name| error.contains(name));
+        assert_eq!(all, message == MANAGED, "{error}");
+        let writes = writes.lock().unwrap();
+        let are_dry = writes.iter().all(|write| write.ends_with("?dryRun=All"));
+        assert!(!writes.is_empty() && are_dry, "{writes:?}");
+    }
+}
+
+/// One dry run of each kind for a namespace, and none of a label that the pod has.
+#[tokio::test]
+async fn first_writes_of_each_namespace_are_tried() {
+    let of = |name: &str, labels: &[(&str, &str)]| Plan { namespace: name.to_owned(), ..plan(labels) };
+    let plans = [of("a", &[]), of("a", &[("x", "y")]), of("a", &[("x", "y")]), of("b", &[("x", "y")])];
+    let (caller, writes) = refusing("nothing", 500, "");
+    trial::refuse_if_writes_fail(&caller, &plans).await.unwrap();
+    let pod = |namespace: &str| format!("PATCH /api/v1/namespaces/{namespace}/pods/p?dryRun=All");
+    let workload = |namespace: &str| format!("POST {KUEUE}/namespaces/{namespace}/workloads?dryRun=All");
+    assert_eq!(*writes.lock().unwrap(), [workload("a"), pod("a"), pod("b"), workload("b")]);
+}
