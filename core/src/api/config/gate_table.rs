@@ -106,7 +106,8 @@ const PAGE_HEAD: &str = "# Feature gates
 Written by `make gates` from `core/src/api/config/gate_table.rs`; a test fails when it is stale. Gates are set by `featureGates` of the
 configuration or by `--feature-gates`, not by both.
 
-An unknown name that resembles a gate is an error, which names the gate. Any other unknown name, such as a gate of a later version, has no
+An unknown name that resembles a gate (a spelling mistake, another form of a word, a part of its name) is an error, which names the gate.
+Any other unknown name, such as a gate of a later version, has no
 effect: the log warns of it at the start, `sluice status` and the metric `sluice_unknown_feature_gate` name it, and `sluice config check`
 refuses it. A value that is not true or false is an error. An unsupported value is an error if it would change scheduling. A gate that is on by
 default is off while one of its parents is off; turning it on by name is an error then, as in Kueue. Turning on by name what is on by

@@ -3,9 +3,8 @@
 //! A gate that is on by default is off while one of its parents is off: a configuration need not name what it cannot have. Kueue refuses
 //! such a configuration. A gate that is turned on by name needs its parents.
 
-use super::Problems;
 use super::gate_table::{GATES, Gate, RETIRED, Retired, Support, on_off};
-use crate::api::similar;
+use super::{Problems, near_gates};
 use std::collections::BTreeMap;
 
 /// Kubernetes' names for all gates of a stage.
@@ -34,21 +33,18 @@ impl FeatureGates {
     }
 }
 
-/// Returns a gate that was probably meant by a name that is none.
-fn near_gate(name: &str) -> Option<&'static str> {
+/// Returns all names that the tables know.
+fn known_names() -> Vec<&'static str> {
     let retired = RETIRED.iter().map(|retired| retired.name);
-    let known = GATES.iter().map(|gate| gate.name).chain(retired).chain(STAGE_WIDE_GATES);
-    let known: Vec<(String, &str)> = known.map(|known| (known.to_lowercase(), known)).collect();
-    let name = name.to_lowercase();
-    let near = known.iter().map(|(lower, _)| lower.as_str()).find(|lower| *lower == name);
-    let near = near.or_else(|| similar::nearest(&name, known.iter().map(|(lower, _)| lower.as_str())))?;
-    known.iter().find(|(lower, _)| lower == near).map(|(_, gate)| *gate)
+    GATES.iter().map(|gate| gate.name).chain(retired).chain(STAGE_WIDE_GATES).collect()
 }
 
 /// Checks the configured gates. Adds an error for unsupported values, gates that are turned on while a parent is off, and unknown names
-/// that resemble a gate. Any other unknown name is probably one of a later version: it has no effect, with a warning.
+/// that resemble a gate. Any other unknown name is probably one of a later version: it has no effect, with a warning, which names the
+/// gate that it extends.
 pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems) -> FeatureGates {
     let gates = FeatureGates(configured.clone());
+    let known = known_names();
     for (name, value) in configured {
         let path = format!("featureGates.{name}");
         if let Some(gate) = Gate::find(name) {
@@ -60,10 +56,12 @@ pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems
             check_retired(retired, *value, &path, problems);
         } else if STAGE_WIDE_GATES.contains(&name.as_str()) {
             problems.error(&path, "is not supported; name each feature gate");
-        } else if let Some(near) = near_gate(name) {
+        } else if let Some(near) = near_gates::near(name, &known) {
             problems.error(&path, &format!("unknown feature gate; was {near} meant?"));
         } else {
-            problems.warn(&path, UNKNOWN);
+            let extended = near_gates::extended(name, &known);
+            let hint = extended.map_or_else(String::new, |gate| format!("; similar: {gate}"));
+            problems.warn(&path, &format!("{UNKNOWN}{hint}"));
             problems.unknown_gates.push(name.clone());
         }
     }
@@ -250,11 +248,16 @@ mod tests {
             ("VisiblityOnDemand", "VisibilityOnDemand"),
             ("MultiKueu", "MultiKueue"),
             ("QueueVisibilty", "QueueVisibility"),
+            ("TopologyAwareScheduler", "TopologyAwareScheduling"),
+            ("ElasticJobs", "ElasticJobsViaWorkloadSlices"),
         ] {
             let (errors, warnings) = found(&[(name, true)]);
             assert_eq!(errors, [format!("featureGates.{name}: unknown feature gate; was {meant} meant?")]);
             assert!(warnings.is_empty(), "{warnings:?}");
         }
+        let (errors, warnings) = found(&[("MultiKueueOfLaterVersions", true)]);
+        assert!(errors.is_empty(), "{errors:?}");
+        assert!(warnings.iter().any(|warning| warning.ends_with("; similar: MultiKueue")), "{warnings:?}");
         let mut problems = Problems::default();
         let later = [("SchedulingOfLaterVersions".to_owned(), true)].into();
         let gates = check(&later, &mut problems);

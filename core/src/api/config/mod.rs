@@ -10,6 +10,7 @@ mod gate_table;
 mod gates;
 mod in_force;
 mod listen;
+mod near_gates;
 mod page;
 mod quantity;
 mod schema_check;
