@@ -206,11 +206,7 @@ impl Hooks for Spark {
             let before = managed.and_then(|old| old.text(pointer));
             job.text(pointer).filter(|text| before != Some(*text))
         };
-        for (pointer, form) in FIELDS {
-            let text = changed(pointer).filter(|text| !text.is_empty());
-            errors.extend(text.and_then(|text| form.fault(pointer, text)));
-        }
-        for (pointer, form) in SETTINGS {
+        for (pointer, form) in FIELDS.into_iter().chain(SETTINGS) {
             errors.extend(changed(pointer).and_then(|text| form.fault(pointer, text)));
         }
         errors.extend(new_faults_of_devices(job, managed));

@@ -29,13 +29,13 @@ pub(super) fn template(job: &Value, role: &Value, name: &str) -> Result<Value, J
     let role = SparkRole { job, role, name };
     let mut template = json!({"metadata": {}, "spec": {}});
     for field in ["labels", "annotations"] {
-        let mut map = read::string_map(role.role, &format!("/template/metadata/{field}"))?;
-        map.extend(read::string_map(role.role, &format!("/{field}"))?);
+        let mut map = role.own(read::string_map(role.role, &format!("/template/metadata/{field}")))?;
+        map.extend(role.own(read::string_map(role.role, &format!("/{field}")))?);
         if !map.is_empty() {
             set_at(&mut template, &format!("/metadata/{field}"), json!(map));
         }
     }
-    let mut own = read::list(role.role, "/template/spec/containers")?.to_vec();
+    let mut own = role.own(read::list(role.role, "/template/spec/containers"))?.to_vec();
     let container_name = format!("spark-kubernetes-{name}");
     // Spark takes the first one if none has the name.
     let named =
@@ -49,14 +49,14 @@ pub(super) fn template(job: &Value, role: &Value, name: &str) -> Result<Value, J
     }
     let mut containers = vec![container];
     let same = |a: &Value, b: &Value| ["name", "image"].iter().all(|key| a.get(key) == b.get(key));
-    for added in read::list(role.role, "/sidecars")?.iter().chain(&own) {
+    for added in role.own(read::list(role.role, "/sidecars"))?.iter().chain(&own) {
         if !containers.iter().any(|known| same(known, added)) {
             containers.push(added.clone());
         }
     }
     set_at(&mut template, "/spec/containers", Value::Array(containers));
-    let mut first = read::list(role.role, "/initContainers")?.to_vec();
-    first.extend_from_slice(read::list(role.role, "/template/spec/initContainers")?);
+    let mut first = role.own(read::list(role.role, "/initContainers"))?.to_vec();
+    first.extend_from_slice(role.own(read::list(role.role, "/template/spec/initContainers"))?);
     if !first.is_empty() {
         set_at(&mut template, "/spec/initContainers", Value::Array(first));
     }
@@ -79,6 +79,11 @@ struct SparkRole<'a> {
 }
 
 impl SparkRole<'_> {
+    /// Returns an error about a field of the role as one about the object.
+    fn own<T>(&self, outcome: Result<T, JobError>) -> Result<T, JobError> {
+        outcome.map_err(|error| read::below(&format!("/spec/{}", self.name), error))
+    }
+
     /// Reads a text of the role; where it is absent, the setting that Spark reads in its place.
     fn text<T>(
         &self,
@@ -149,7 +154,7 @@ impl SparkRole<'_> {
         if let Some(told) = told {
             return Ok(told);
         }
-        let cores = match read::count(self.role, "/cores")? {
+        let cores = match self.own(read::count(self.role, "/cores"))? {
             Some(cores) => cores,
             None => self.setting("spark.*.cores", Form::Integer, texts::integer)?.unwrap_or(1),
         };
@@ -217,8 +222,9 @@ impl SparkRole<'_> {
                 devices.push((format!("{vendor}/{name}"), number.to_string()));
             }
         }
-        let number = read::count(self.role, "/gpu/quantity")?.unwrap_or(0);
-        let gpu = read::string(self.role, "/gpu/name")?.filter(|gpu| number > 0 && !gpu.is_empty());
+        let number = self.own(read::count(self.role, "/gpu/quantity"))?.unwrap_or(0);
+        let gpu = self.own(read::string(self.role, "/gpu/name"))?;
+        let gpu = gpu.filter(|gpu| number > 0 && !gpu.is_empty());
         devices.extend(gpu.map(|gpu| (gpu.to_owned(), number.to_string())));
         Ok(devices)
     }
@@ -228,7 +234,7 @@ impl SparkRole<'_> {
         fn name(value: &Value) -> &str {
             value.get("name").and_then(Value::as_str).unwrap_or_default()
         }
-        let mounts = read::list(self.role, "/volumeMounts")?.iter();
+        let mounts = self.own(read::list(self.role, "/volumeMounts"))?.iter();
         let mounts: Vec<Value> =
             mounts.filter(|mount| !name(mount).starts_with(LOCAL_FOLDER)).cloned().collect();
         let volumes = read::list(self.job, "/spec/volumes")?.iter();
@@ -302,17 +308,25 @@ mod tests {
         let mut job = json!({"spec": {"memoryOverheadFactor": "0.2", "driver": {"memory": "10g"}}});
         assert_eq!(spark_container(&job, "driver")["resources"]["requests"]["memory"], "12288Mi");
         for (pointer, value) in [
-            ("/spec/memoryOverheadFactor", "x"),
-            ("/spec/driver/memory", "4.5g"),
-            ("/spec/driver/memory", "1Gi"),
-            ("/spec/driver/memoryLimit", "much"),
-            ("/spec/driver/memoryOverhead", "-1"),
+            ("/spec/memoryOverheadFactor", json!("x")),
+            ("/spec/driver/memory", json!("4.5g")),
+            ("/spec/driver/memory", json!("1Gi")),
+            ("/spec/driver/memoryLimit", json!("much")),
+            ("/spec/driver/memoryLimit", json!("-1g")),
+            ("/spec/driver/memoryOverhead", json!("-1")),
+            ("/spec/driver/coreRequest", json!("-1.5")),
+            ("/spec/driver/coreLimit", json!("-1")),
+            ("/spec/driver/cores", json!(-1)),
+            ("/spec/driver/gpu/quantity", json!(-1)),
+            ("/spec/driver/sidecars", json!("x")),
+            ("/spec/driver/labels", json!("x")),
+            ("/spec/driver/template/spec/initContainers", json!("x")),
         ] {
             let mut wrong = job.clone();
-            set_at(&mut wrong, pointer, json!(value));
+            set_at(&mut wrong, pointer, value);
             let path = pointer.trim_start_matches('/').replace('/', ".");
             let error = template(&wrong, &wrong["spec"]["driver"], "driver").unwrap_err().to_string();
-            assert!(error.starts_with(&path), "{error}");
+            assert!(error.starts_with(&format!("{path}: ")), "{error}");
         }
         job["spec"]["sparkConf"] = json!({"spark.driver.resource.gpu.amount": "2", "spark.driver.resource.gpu.vendor": "nvidia.com"});
         assert_eq!(spark_container(&job, "driver")["resources"]["limits"], json!({"nvidia.com/gpu": "2"}));

@@ -42,9 +42,9 @@ pub(super) enum Form {
     Mebibytes,
     /// A size in bytes where it has no suffix.
     Bytes,
-    /// A quantity of Kubernetes.
+    /// A quantity of Kubernetes of at least 0: the API server refuses pods with less.
     Quantity,
-    /// A quantity of Kubernetes, or a size with a suffix of Spark: the operator converts it.
+    /// A quantity of Kubernetes of at least 0, or a size with a suffix of Spark: the operator converts it.
     Limit,
 }
 
@@ -87,7 +87,8 @@ pub(super) const FORMER_NAMES: [(&str, &str); 2] = [
 /// What settings with the number of a device begin with; its name follows.
 const DEVICES: [&str; 2] = ["spark.driver.resource.", "spark.executor.resource."];
 
-/// Fields of the object. An empty one counts as absent.
+/// Fields of the object. The operator passes an empty one on, and Spark or the API server refuses it; in an object that an earlier
+/// version took it counts as absent.
 pub(super) const FIELDS: [(Pointer, Form); 11] = [
     ("/spec/memoryOverheadFactor", Form::Fraction),
     ("/spec/driver/coreRequest", Form::Quantity),
@@ -132,8 +133,8 @@ impl Form {
             Self::Mebibytes | Self::Bytes => {
                 "must be a whole number of at least 0 with a suffix of Spark, such as 512m or 4g"
             }
-            Self::Quantity => "must be a quantity",
-            Self::Limit => "must be a quantity, or a size of Spark such as 4g",
+            Self::Quantity => "must be a quantity of at least 0",
+            Self::Limit => "must be a quantity of at least 0, or a size of Spark such as 4g",
         }
     }
 
@@ -221,9 +222,9 @@ fn size(text: &str) -> Option<(i64, Option<i64>)> {
     Some((number.parse().ok()?, bytes))
 }
 
-/// Reads a quantity.
+/// Reads a quantity of at least 0.
 pub(super) fn quantity(text: &str) -> Option<String> {
-    Quantity::parse(text).is_ok().then(|| text.to_owned())
+    Quantity::parse(text).is_ok_and(|quantity| !quantity.is_negative()).then(|| text.to_owned())
 }
 
 /// Reads the limit of memory, as the operator converts it.
@@ -320,8 +321,14 @@ mod tests {
             (" 1024 ", Some("1024")),
             ("3kb", Some("3Ki")),
             ("nonsense", None),
+            ("-1g", None),
+            ("-1", None),
+            ("", None),
         ] {
             assert_eq!(limit(text).as_deref(), known, "{text:?}");
+        }
+        for (text, known) in [("1500m", true), ("0", true), ("-1", false), ("-1500m", false), ("", false)] {
+            assert_eq!(quantity(text).is_some(), known, "{text:?}");
         }
     }
 

@@ -143,7 +143,7 @@ fn texts_of_a_spark_application() {
     let settings: Vec<&str> = settings.collect();
     assert!(settings.len() > 20, "{settings:?}");
     for setting in settings {
-        for value in ["", "?", "1 g", "0x10", "NaN"] {
+        for value in ["", "?", "1 g", "0x10", "NaN", "-1"] {
             let mut spec = spec.clone();
             spec["sparkConf"] = json!({setting: value});
             check(row, &spec, &[&format!("spec.sparkConf[{setting}]: Invalid value: {value:?}")]);
@@ -163,16 +163,52 @@ fn texts_of_a_spark_application() {
     for (field, value, taken) in [
         ("memory", "4G", true),
         ("memory", "4.5g", false),
-        ("memory", "", true),
+        ("memory", "", false),
+        ("memoryOverhead", "", false),
         ("memoryOverhead", "1GB", true),
         ("memoryOverhead", "-1g", false),
         ("memoryLimit", "4.5g", true),
         ("coreRequest", "1500m", true),
         ("coreRequest", "many", false),
+        ("coreRequest", "-1.5", false),
     ] {
         let mut spec = spec.clone();
         spec["executor"][field] = json!(value);
         let path = format!("spec.executor.{field}: Invalid value: {value:?}");
         check(row, &spec, (!taken).then_some(&*path).as_slice());
+    }
+}
+
+/// The operator passes an empty text on, and Spark or the API server refuses it, as it does a negative amount.
+#[test]
+fn empty_and_negative_amounts_of_a_spark_application() {
+    let row = framework("sparkoperator.k8s.io", "SparkApplication").unwrap();
+    let metadata = json!({"name": "j", "namespace": "ns", "uid": "u"});
+    let spec = json!({"type": "Scala", "mode": "cluster", "sparkVersion": "4.0.0",
+        "mainApplicationFile": "local:///a.jar", "driver": {}, "executor": {}});
+    let object = json!({"metadata": metadata, "spec": spec});
+    let with = |pointer: &str, value: Value| {
+        let mut object = object.clone();
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        object.pointer_mut(parent).unwrap()[field] = value;
+        let path = pointer.trim_start_matches('/').replace('/', ".");
+        (object, path)
+    };
+    let amount = |pointer: &&str| {
+        !pointer.contains("sparkConf") && (pointer.contains("core") || pointer.contains("emory"))
+    };
+    let fields = row.hooks.review_fields().iter();
+    let amounts: Vec<&str> = fields.filter_map(|field| Some(field.pointer()).filter(amount)).collect();
+    assert_eq!(amounts.len(), 11, "{amounts:?}");
+    for pointer in amounts {
+        for value in ["", "-1", "?", "1 g"] {
+            let (object, path) = with(pointer, json!(value));
+            check(row, &object["spec"], &[&format!("{path}: Invalid value: {value:?}")]);
+        }
+    }
+    for pointer in ["/spec/executor/cores", "/spec/driver/cores", "/spec/executor/instances"] {
+        let (object, path) = with(pointer, json!(-1));
+        let error = row.decode(&object).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{path}: ")), "{error}");
     }
 }
