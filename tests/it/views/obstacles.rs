@@ -325,6 +325,44 @@ fn a_quota_that_would_be_enough_names_its_flavor() {
     );
 }
 
+/// All pod sets of a workload get their quota together: what is missing is the sum over those that need the same quota.
+#[test]
+fn what_is_missing_is_the_sum_over_the_pod_sets_of_a_flavor() {
+    let flavor =
+        |name: &str, quota: u32| json!({"name": name, "resources": [{"name": "cpu", "nominalQuota": quota}]});
+    let one = || json!([{"coveredResources": ["cpu"], "flavors": [flavor("f", 4)]}]);
+    let two = || json!([{"coveredResources": ["cpu"], "flavors": [flavor("small", 1), flavor("f", 4)]}]);
+    let in_use = |set: &str, request: u32| {
+        format!(
+            "couldn't assign flavors to pod set {set}: insufficient unused quota for cpu in flavor f, request {request}, limit 4 at ClusterQueue q"
+        )
+    };
+    // Flavors, CPUs in use, pods of the pod sets, what the first shortage of the condition says, needed, available, missing.
+    let cases = [
+        ("one pod set", one(), 4, &[3][..], ("set-0", 3), [3, 0, 3]),
+        ("two pod sets of one flavor", one(), 4, &[1, 3][..], ("set-0", 1), [4, 0, 4]),
+        ("three pod sets of one flavor", one(), 3, &[2, 1, 1][..], ("set-0", 2), [4, 1, 3]),
+        ("the first pod set fits alone", one(), 2, &[1, 3][..], ("set-1", 4), [4, 2, 2]),
+        ("each pod set in its flavor", two(), 4, &[1, 3][..], ("set-1", 3), [3, 0, 3]),
+    ];
+    for (name, groups, used, pods, (set, request), [needed, available, missing]) in cases {
+        let mut objects = queues(&[("q", 4, json!({"cohortName": null, "resourceGroups": groups}))]);
+        objects.push(kueue("ResourceFlavor", "small", "", &json!({})));
+        objects.push(workload("runs", "q", &[used], true));
+        let message = in_use(set, request);
+        objects.push(evaluated(workload("mine", "q", pods, false), "WaitingForQuota", &message));
+        let found = why(&objects, "mine");
+        let sentence = format!(
+            "It needs {needed} cpu in f. ClusterQueue q may still use {available}: {missing} are missing."
+        );
+        assert!(text(&found).contains(&sentence), "{name}: {}", text(&found));
+        let listed = rows(&objects, "reason=WaitingForQuota");
+        let row = &listed["mine"];
+        assert_eq!(blocked(row), format!("{missing} cpu missing at ClusterQueue q"), "{name}");
+        assert_eq!(row.message, message, "{name}: the condition stays as it is");
+    }
+}
+
 /// Both were heads once, and have the message of that time.
 #[test]
 fn rows_behind_a_head_name_it_whatever_their_conditions_say() {

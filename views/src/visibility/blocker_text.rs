@@ -22,6 +22,8 @@ pub(super) enum BlockerText<'a> {
 pub(super) struct QuotaBlockerText<'a> {
     /// Whether the request exceeds what the queue can ever have.
     pub(super) never_fits: bool,
+    /// Names of the pod sets, separated by commas; empty if the message names none.
+    pub(super) pod_set: &'a str,
     pub(super) resource: &'a str,
     pub(super) flavor: &'a str,
     pub(super) request: &'a str,
@@ -48,13 +50,23 @@ pub(super) fn first_blocker(message: &str) -> Option<BlockerText<'_>> {
     });
     match (quota, undeclared) {
         (Some((at, ..)), Some((other, resource))) if other < at => Some(BlockerText::Undeclared { resource }),
-        (Some((at, marker, never)), _) => quota_blocker(message.get(at..)?, marker, never),
+        (Some((at, marker, never)), _) => {
+            let (before, text) = message.split_at_checked(at)?;
+            let blocker = quota_blocker(text, marker, never)?;
+            Some(BlockerText::Quota(QuotaBlockerText { pod_set: pod_set(before), ..blocker }))
+        }
         (None, Some((_, resource))) => Some(BlockerText::Undeclared { resource }),
         (None, None) => None,
     }
 }
 
-fn quota_blocker<'a>(text: &'a str, marker: &str, never_fits: bool) -> Option<BlockerText<'a>> {
+/// Returns the names of the pod sets that the text before a blocker names last.
+fn pod_set(before: &str) -> &str {
+    let names = before.rsplit_once("pod set ").and_then(|(_, after)| after.split_once(':'));
+    names.map_or("", |(names, _)| names)
+}
+
+fn quota_blocker<'a>(text: &'a str, marker: &str, never_fits: bool) -> Option<QuotaBlockerText<'a>> {
     let rest = text.strip_prefix(marker)?;
     let (resource, rest) = rest.split_once(" in flavor ")?;
     let (flavor, rest) = rest.split_once(", request ")?;
@@ -74,7 +86,7 @@ fn quota_blocker<'a>(text: &'a str, marker: &str, never_fits: bool) -> Option<Bl
     };
     let length = text.len().checked_sub(rest.len())?.checked_add(name.len())?;
     let text = text.get(..length)?;
-    Some(BlockerText::Quota(QuotaBlockerText { never_fits, resource, flavor, request, node, text }))
+    Some(QuotaBlockerText { never_fits, pod_set: "", resource, flavor, request, node, text })
 }
 
 #[cfg(test)]
@@ -118,7 +130,7 @@ mod tests {
             let message = verdict.to_string();
             let Some(BlockerText::Quota(read)) = first_blocker(&message) else { panic!("{message}") };
             let requested = format_quantity("nvidia.com/gpu", Amount::new(request));
-            prop_assert_eq!(read.never_fits, never);
+            prop_assert_eq!((read.never_fits, read.pod_set), (never, "main"));
             prop_assert_eq!((read.resource, read.flavor), ("nvidia.com/gpu", "h100-80g.x"));
             prop_assert_eq!((read.request, read.node), (&*requested, node));
             prop_assert!(message.contains(read.text) && read.text.starts_with("insufficient"));

@@ -10,11 +10,37 @@
 use super::amounts::{amount_view, limit_view};
 use super::verdict::Asked;
 use super::views::{BlockerKindView, BlockerView};
-use super::workload_row::node_text;
+use super::workload_row::{Rows, node_text};
+use crate::cache::records::WorkloadRecord;
 use crate::queue::{Blocker, BlockerKind, PodSet};
 use crate::quota::{FlavorResource, NodeRef};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+impl Rows<'_> {
+    /// Returns what the pod sets after the named ones request of a flavor-resource; 0 if the resource has several flavors in the queue.
+    pub(super) fn later_request(
+        self,
+        record: &WorkloadRecord,
+        queue: &NodeRef,
+        fr: &FlavorResource,
+        names: &str,
+    ) -> i128 {
+        let sets: &[PodSet] = record.effective_requests.pod_sets.as_deref().unwrap_or_default();
+        let is_named = |set: &PodSet| names.split(',').any(|name| *set.name == *name.trim());
+        let Some(last) = sets.iter().rposition(is_named) else { return 0 };
+        if self.quota.flavors_of(queue, &fr.resource) != [fr.clone()] {
+            return 0;
+        }
+        let mut sum = 0_i128;
+        for set in sets.iter().skip(last.saturating_add(1)) {
+            for (_, amount) in set.requests.iter().filter(|(resource, _)| **resource == fr.resource) {
+                sum = sum.saturating_add(amount.to_i128().saturating_mul(set.count.into()));
+            }
+        }
+        sum
+    }
+}
 
 impl Asked<'_> {
     /// Returns the limits behind the blockers: from the node above the one that binds now to the root, then for later pod sets.
@@ -70,8 +96,20 @@ impl Asked<'_> {
         if !blockers.iter().any(|blocker| blocker.kind == BlockerKind::InUse) {
             return Vec::new();
         }
+        let is_of_last = |blocker: &&Blocker| {
+            let is_named = |set: &PodSet| blocker.pod_set.split(',').any(|name| *set.name == *name.trim());
+            blocker.kind == BlockerKind::InUse && sets.get(last).is_some_and(is_named)
+        };
         let (mut sums, mut rows) = (BTreeMap::<&Arc<str>, i128>::new(), Vec::new());
         for (index, set) in sets.iter().enumerate() {
+            if index == last.saturating_add(1) {
+                // A shortage is without the quota that goes over from a slice which the workload replaces.
+                for blocker in blockers.iter().filter(is_of_last) {
+                    if let Some(sum) = sums.get_mut(&&blocker.resource) {
+                        *sum = blocker.requested.to_i128().min(*sum);
+                    }
+                }
+            }
             for (resource, amount) in &set.requests {
                 let sum = sums.entry(resource).or_default();
                 *sum = sum.saturating_add(amount.to_i128().saturating_mul(set.count.into()));

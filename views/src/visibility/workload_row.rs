@@ -192,7 +192,7 @@ impl<'a> Rows<'a> {
             _ => None,
         };
         let is_read = is_pending && said.is_none();
-        let of_message = || is_read.then(|| self.first_blocker(message, &cluster_queue)).flatten();
+        let of_message = || is_read.then(|| self.first_blocker(message, record, &cluster_queue)).flatten();
         let node = NodeRef::ClusterQueue(Arc::clone(&cluster_queue));
         let blocker = self.obstacle_blocker(&obstacle, &node).or_else(of_message);
         WorkloadView {
@@ -309,8 +309,13 @@ impl<'a> Rows<'a> {
         if limit > 0 { to_f64(amount) / to_f64(limit) } else { f64::MAX }
     }
 
-    /// Returns the first blocker in a message, with the present amounts.
-    fn first_blocker(self, message: &str, cluster_queue: &Arc<str>) -> Option<BlockerView> {
+    /// Returns the first blocker in a message, with the present amounts of all pod sets that need the same quota.
+    fn first_blocker(
+        self,
+        message: &str,
+        record: &WorkloadRecord,
+        cluster_queue: &Arc<str>,
+    ) -> Option<BlockerView> {
         match blocker_text::first_blocker(message)? {
             BlockerText::Undeclared { resource } => Some(BlockerView {
                 kind: BlockerKindView::Undeclared,
@@ -318,14 +323,22 @@ impl<'a> Rows<'a> {
                 text: format!("resource {resource} unavailable in ClusterQueue"),
                 ..BlockerView::default()
             }),
-            BlockerText::Quota(blocker) => self.quota_blocker(&blocker, cluster_queue),
+            BlockerText::Quota(blocker) => self.quota_blocker(&blocker, record, cluster_queue),
         }
     }
 
-    fn quota_blocker(self, blocker: &QuotaBlockerText<'_>, cluster_queue: &Arc<str>) -> Option<BlockerView> {
+    fn quota_blocker(
+        self,
+        blocker: &QuotaBlockerText<'_>,
+        record: &WorkloadRecord,
+        cluster_queue: &Arc<str>,
+    ) -> Option<BlockerView> {
         let queue = NodeRef::ClusterQueue(Arc::clone(cluster_queue));
         let fr = FlavorResource::new(blocker.flavor, blocker.resource);
         let request = resources::amount(&fr.resource, &Quantity::parse(blocker.request).ok()?).to_i128();
+        let later =
+            if blocker.never_fits { 0 } else { self.later_request(record, &queue, &fr, blocker.pod_set) };
+        let request = request.saturating_add(later);
         let (headroom, _) = self.quota.headroom(&queue, &fr);
         let available = if blocker.never_fits { headroom.potential } else { headroom.available }.max(0);
         let amount = |amount: i128| Some(amount_view(&self.quota.facts.units, &queue, &fr, amount));

@@ -66,8 +66,9 @@ pub struct Verdict {
 
 impl Verdict {
     /// Returns the blocker to show if only one is shown, preferably with amounts. If the Workload never fits, it is a blocker
-    /// that the end of other workloads cannot remove, otherwise one that it may remove.
-    pub fn main_blocker(&self) -> Option<&BlockerView> {
+    /// that the end of other workloads cannot remove, otherwise one that it may remove. Its amounts are those of all pod sets that
+    /// need the same quota, because a Workload is admitted as a whole.
+    pub fn main_blocker(&self) -> Option<BlockerView> {
         let with_amounts = if self.never_fits { BlockerKindView::NeverFits } else { BlockerKindView::InUse };
         let stays = |kind| {
             use BlockerKindView::{Mismatch, NeverFits, Undeclared};
@@ -77,7 +78,31 @@ impl Verdict {
         let best = blockers.find(|blocker| blocker.kind == with_amounts && blocker.requested.is_some());
         let best =
             best.or_else(|| self.blockers.iter().find(|blocker| stays(blocker.kind) == self.never_fits));
-        best.or(self.blockers.first())
+        best.or(self.blockers.first()).map(|blocker| self.of_all_pod_sets(blocker))
+    }
+
+    /// Returns a blocker; if it is quota in use, with the greatest request for the same quota. The request of a pod set includes
+    /// the earlier ones, so that it is the request of all.
+    fn of_all_pod_sets(&self, blocker: &BlockerView) -> BlockerView {
+        let is_same = |row: &&BlockerView| {
+            matches!(row.kind, BlockerKindView::InUse | BlockerKindView::Next)
+                && (&row.flavor, &row.resource, &row.node)
+                    == (&blocker.flavor, &blocker.resource, &blocker.node)
+        };
+        let requested = |row: &BlockerView| {
+            let number = row.requested.as_ref().and_then(|amount| amount.number.as_ref());
+            number.and_then(serde_json::Number::as_f64).unwrap_or_default()
+        };
+        let rows = self.blockers.iter().chain(&self.next).filter(is_same);
+        let greatest = rows.max_by(|a, b| requested(a).total_cmp(&requested(b)));
+        match greatest.filter(|_| blocker.kind == BlockerKindView::InUse) {
+            Some(row) => BlockerView {
+                requested: row.requested.clone(),
+                missing: row.missing.clone(),
+                ..blocker.clone()
+            },
+            None => blocker.clone(),
+        }
     }
 }
 
