@@ -234,6 +234,21 @@ fn expected_capacity_audit_and_status() {
         {"flavor": "h100-80g", "quota": [{"flavor": "h100-80g", "resource": "nvidia.com/gpu", "used": amount(16), "available": amount(8)}],
          "levels": [{"level": "rack", "largestGang": 1, "limitedBy": "quota"}, {"largestGang": 1, "limitedBy": "quota"}]}]}),
     );
+    let mut approximate = flavor.clone();
+    approximate.metadata.name = "a100".to_owned();
+    approximate.approximate = true;
+    let alike = views::capacity_of_each(&[flavor.clone(), flavor.clone()], look());
+    assert_eq!(alike.matches("A pod asks for nvidia.com/gpu=8, cpu=96.").count(), 1, "{alike}");
+    let each = views::capacity_of_each(&[flavor.clone(), approximate.clone(), approximate, plain], look());
+    assert!(
+        each.ends_with(
+            "h100-80g: A pod asks for nvidia.com/gpu=8, cpu=96.\n\
+             a100, a100: A pod asks for nvidia.com/gpu=8, cpu=96. Counted by node, without a topology: approximate.\n\
+             Checked: requests, taints, node selectors. Not checked: inter-pod affinity, host ports, volumes.\n"
+        ),
+        "{each}"
+    );
+    assert_eq!(each.matches("A pod asks for").count(), 2, "{each}");
     check("capacity-queue", |look| views::queue_capacity(&own, look));
     let findings: Vec<Finding> = read(json!([
         {"metadata": {"name": "a"}, "check": "workload-never-fits", "severity": "error", "object": {"kind": "ClusterQueue", "name": "interns"},

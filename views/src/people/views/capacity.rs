@@ -11,22 +11,49 @@ use std::fmt::Write as _;
 const CHECKED: &str =
     "Checked: requests, taints, node selectors. Not checked: inter-pod affinity, host ports, volumes.";
 
-/// Returns the text of each flavor alone, and what was checked once.
+/// Returns the text of each flavor alone, and once what was asked for, how it was counted and what was checked.
 pub fn capacity_of_each(flavors: &[FlavorView], look: Look) -> String {
     let texts: Vec<String> = flavors.iter().map(|flavor| of(std::slice::from_ref(flavor), look)).collect();
-    texts.join("\n") + &checked(flavors)
+    texts.join("\n") + &notes(flavors)
 }
 
-/// Returns what was checked, as a line; empty if nothing was counted.
-fn checked(flavors: &[FlavorView]) -> String {
-    let counts = flavors.iter().any(|flavor| !flavor.levels.is_empty());
-    if counts { format!("{CHECKED}\n") } else { String::new() }
+/// Returns the notes about counts of pods, a line for each different one with its flavors if there are several, and what was
+/// checked; empty if nothing was counted.
+fn notes(flavors: &[FlavorView]) -> String {
+    let mut counted: Vec<(String, Vec<&str>)> = Vec::new();
+    for flavor in flavors.iter().filter(|flavor| !flavor.levels.is_empty()) {
+        let says = how_counted(flavor);
+        match counted.iter_mut().find(|(known, _)| *known == says) {
+            Some((_, names)) => names.push(&flavor.metadata.name),
+            None => counted.push((says, vec![flavor.metadata.name.as_str()])),
+        }
+    }
+    if counted.is_empty() {
+        return String::new();
+    }
+    let several = counted.len() > 1;
+    let mut text = String::new();
+    for (says, names) in counted.iter().filter(|(says, _)| !says.is_empty()) {
+        let of = if several { format!("{}: ", names.join(", ")) } else { String::new() };
+        let _ = writeln!(text, "{}", printable(&format!("{of}{says}")));
+    }
+    let _ = writeln!(text, "{CHECKED}");
+    text
+}
+
+/// Returns what a pod asks for, and whether the count of a flavor is approximate; empty if there is nothing to say.
+fn how_counted(flavor: &FlavorView) -> String {
+    let pod = needs(&flavor.pod);
+    let pod = if pod.is_empty() { String::new() } else { format!("A pod asks for {pod}.") };
+    let approximate =
+        if flavor.approximate { "Counted by node, without a topology: approximate." } else { "" };
+    format!("{pod} {approximate}").trim().to_owned()
 }
 
 /// Returns a row for each flavor, by its scarcest resource; of one flavor alone also a row for each level of its topology.
 pub fn capacity(flavors: &[FlavorView], look: Look) -> String {
     let is_one = flavors.len() == 1;
-    of(flavors, look) + &if is_one { checked(flavors) } else { String::new() }
+    of(flavors, look) + &if is_one { notes(flavors) } else { String::new() }
 }
 
 /// Returns what the workloads of a LocalQueue may use: its quota by flavor, and the pods that fit if some were asked for.
@@ -179,11 +206,5 @@ fn levels(flavor: &FlavorView, look: Look) -> String {
             or_dash(&level.limited_by),
         ]);
     }
-    let pod = needs(&flavor.pod);
-    let pod = if pod.is_empty() { String::new() } else { format!("A pod asks for {pod}. ") };
-    let approximate =
-        if flavor.approximate { "Counted by node, without a topology: approximate. " } else { "" };
-    let says = format!("{pod}{approximate}");
-    let says = if says.is_empty() { says } else { format!("{}\n", printable(says.trim_end())) };
-    format!("{}{says}", look.show(&table))
+    look.show(&table)
 }
