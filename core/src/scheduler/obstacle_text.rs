@@ -14,8 +14,8 @@ use crate::topology::{HOSTNAME_LABEL, TopologyLimit};
 pub trait ObstacleReader {
     /// The name of a workload, for a reader that may see it.
     fn name(&self, key: &ObjectKey) -> Option<String>;
-    /// What is missing of a blocker in the unit of the quota, for a reader that may see it.
-    fn missing(&self, blocker: &Blocker) -> Option<String>;
+    /// What is missing of a blocker of a workload in the unit of the quota, for a reader that may see it.
+    fn missing(&self, key: &ObjectKey, blocker: &Blocker) -> Option<String>;
     /// The most that the node of a blocker can have, for a reader that may see it.
     fn limit(&self, blocker: &Blocker) -> Option<String>;
 }
@@ -145,7 +145,7 @@ fn behind_text(behind: &BehindHead, queue: &str, reader: &dyn ObstacleReader) ->
     let head =
         format!("Behind {}, the head of the StrictFIFO ClusterQueue {queue}", named(&behind.head, reader));
     let Some((key, never)) = &behind.never else {
-        let lacks = behind.lacks.iter().find_map(|blocker| lacking(blocker, reader));
+        let lacks = behind.lacks.iter().find_map(|blocker| lacking((&behind.head, blocker), reader));
         return lacks.map_or_else(|| head.clone(), |lacks| format!("{head}, which {lacks}"));
     };
     let why = reader.name(key).map(|_| format!(": {}", never.text(queue, reader))).unwrap_or_default();
@@ -160,10 +160,10 @@ fn behind_text(behind: &BehindHead, queue: &str, reader: &dyn ObstacleReader) ->
 }
 
 /// `lacks 24 nvidia.com/gpu in a100`.
-fn lacking(blocker: &Blocker, reader: &dyn ObstacleReader) -> Option<String> {
+fn lacking((key, blocker): (&ObjectKey, &Blocker), reader: &dyn ObstacleReader) -> Option<String> {
     match &blocker.kind {
         BlockerKind::InUse => {
-            let amount = reader.missing(blocker).map(|amount| format!("{amount} ")).unwrap_or_default();
+            let amount = reader.missing(key, blocker).map(|amount| format!("{amount} ")).unwrap_or_default();
             Some(format!("lacks {amount}{} in {}", blocker.resource, blocker.flavor))
         }
         BlockerKind::NodesInUse(_) => Some("waits for nodes that others use".to_owned()),

@@ -102,7 +102,7 @@ impl ObstacleReader for ObstacleWords<'_> {
         Some(key.to_string())
     }
 
-    fn missing(&self, blocker: &Blocker) -> Option<String> {
+    fn missing(&self, _: &ObjectKey, blocker: &Blocker) -> Option<String> {
         let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
         let available = self.engine.available(self.queue, &fr);
         let missing = blocker.requested.minus(available).max(Amount::ZERO);

@@ -363,6 +363,16 @@ fn what_is_missing_is_the_sum_over_the_pod_sets_of_a_flavor() {
     }
 }
 
+#[test]
+fn behind_a_head_of_several_pod_sets_what_all_of_them_lack_is_said() {
+    let mut objects = strict();
+    objects.push(with_priority(workload("head", "q", &[3, 1], false), 9));
+    objects.push(workload("small", "q", &[1], false));
+    let behind = "ehind ns/head, the head of the StrictFIFO ClusterQueue q, which lacks 2 cpu in f";
+    assert_eq!(why(&objects, "small").obstacle, format!("B{behind}"));
+    assert_eq!(blocked(&rows(&objects, "")["small"]), format!("b{behind}"));
+}
+
 /// Both were heads once, and have the message of that time.
 #[test]
 fn rows_behind_a_head_name_it_whatever_their_conditions_say() {

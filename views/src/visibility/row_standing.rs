@@ -9,6 +9,7 @@ use crate::api::ObjectKey;
 use crate::cache::records::WorkloadRecord;
 use crate::queue::{Blocker, BlockerKind};
 use crate::quota::{FlavorResource, NodeRef};
+use crate::resources::Amount;
 use crate::scheduler::{Obstacle, ObstacleReader};
 use std::sync::Arc;
 
@@ -133,8 +134,15 @@ impl ObstacleReader for RowsReader<'_, '_> {
         self.rows.access.sees(&key.namespace).then(|| key.to_string())
     }
 
-    fn missing(&self, blocker: &Blocker) -> Option<String> {
-        let missing = self.rows.blocker_view(blocker, self.queue).missing;
+    fn missing(&self, key: &ObjectKey, blocker: &Blocker) -> Option<String> {
+        let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+        let later = match self.rows.snapshot.workloads.get(key) {
+            Some(record) => self.rows.later_request(record, self.queue, &fr, &blocker.pod_set),
+            None => 0,
+        };
+        let requested = blocker.requested.plus(Amount::saturating_from_i128(later));
+        let of_all = Blocker { requested, ..blocker.clone() };
+        let missing = self.rows.blocker_view(&of_all, self.queue).missing;
         missing.filter(|_| self.rows.access.sees_sums()).map(|missing| missing.value)
     }
 
