@@ -325,7 +325,7 @@ fn a_quota_that_would_be_enough_names_its_flavor() {
     );
 }
 
-/// All pod sets of a workload get their quota together: what is missing is the sum over those that need the same quota.
+/// All pod sets of a workload get their quota together: what is missing is the sum over all that need the same quota.
 #[test]
 fn what_is_missing_is_the_sum_over_the_pod_sets_of_a_flavor() {
     let flavor =

@@ -105,7 +105,8 @@ impl Asked<'_> {
             if index == last.saturating_add(1) {
                 // A shortage is without the quota that goes over from a slice which the workload replaces.
                 for blocker in blockers.iter().filter(is_of_last) {
-                    if let Some(sum) = sums.get_mut(&&blocker.resource) {
+                    let resource = &blocker.resource;
+                    if let Some(sum) = sums.get_mut(&resource) {
                         *sum = blocker.requested.to_i128().min(*sum);
                     }
                 }

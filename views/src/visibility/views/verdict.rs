@@ -66,8 +66,8 @@ pub struct Verdict {
 
 impl Verdict {
     /// Returns the blocker to show if only one is shown, preferably with amounts. If the Workload never fits, it is a blocker
-    /// that the end of other workloads cannot remove, otherwise one that it may remove. Its amounts are those of all pod sets that
-    /// need the same quota, because a Workload is admitted as a whole.
+    /// that the end of other workloads cannot remove, otherwise one that it may remove. Its amounts are the sums over all pod
+    /// sets that need the same quota, because a Workload is admitted as a whole.
     pub fn main_blocker(&self) -> Option<BlockerView> {
         let with_amounts = if self.never_fits { BlockerKindView::NeverFits } else { BlockerKindView::InUse };
         let stays = |kind| {
@@ -94,9 +94,9 @@ impl Verdict {
             number.and_then(serde_json::Number::as_f64).unwrap_or_default()
         };
         let rows = self.blockers.iter().chain(&self.next).filter(is_same);
-        let greatest = rows.max_by(|a, b| requested(a).total_cmp(&requested(b)));
+        let greatest = rows.map(|row| (requested(row), row)).max_by(|(a, _), (b, _)| a.total_cmp(b));
         match greatest.filter(|_| blocker.kind == BlockerKindView::InUse) {
-            Some(row) => BlockerView {
+            Some((_, row)) => BlockerView {
                 requested: row.requested.clone(),
                 missing: row.missing.clone(),
                 ..blocker.clone()
