@@ -44,7 +44,7 @@ fn rules(text: &str) -> Vec<String> {
             found.push(groups.to_owned());
         } else if let Some(last) = found.last_mut() {
             match line.trim().split_once(": ") {
-                Some(("resources" | "verbs", list)) => last.push_str(&format!(" {list}")),
+                Some(("resources" | "verbs", list)) => last.extend([" ", list]),
                 Some(("resourceNames", _)) => last.push_str(" one"),
                 _ => {}
             }

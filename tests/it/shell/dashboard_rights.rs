@@ -87,7 +87,7 @@ async fn access_is_that_of_the_user_and_few_reviews_are_made() {
 async fn a_tenant_starts_at_what_it_submitted() {
     let fixture = Fixture::new("/");
     let own = |names: &[&str]| {
-        *fixture.recorded.own.lock().unwrap() = names.iter().map(ToString::to_string).collect()
+        *fixture.recorded.own.lock().unwrap() = names.iter().map(ToString::to_string).collect();
     };
     own(&["secret-team", "nlp-train"]);
     let start = fixture.get("/", "tenant", &[]).await;
