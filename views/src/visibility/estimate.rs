@@ -161,7 +161,7 @@ mod tests {
             (json!({"neverFits": true, "reason": "ExceedsMaxQuota"}), Some("it can never be admitted")),
             (
                 json!({"reason": "Deactivated", "stuck": true}),
-                Some("it is deactivated: sluice activate lets it wait again"),
+                Some("it is deactivated: sluice resume workload lets it wait again"),
             ),
             (
                 json!({"reason": "OnHold", "stuck": true}),

@@ -76,7 +76,7 @@ impl fmt::Display for Refusal {
                 grouped(MAX_WORKLOADS)
             ),
             Self::Deleted => f.write_str("it has been deleted"),
-            Self::Deactivated => f.write_str("it is deactivated: sluice activate lets it wait again"),
+            Self::Deactivated => f.write_str("it is deactivated: sluice resume workload lets it wait again"),
             Self::NoQueue => f.write_str("its ClusterQueue is not known"),
             Self::Hidden => f.write_str(
                 "workloads of namespaces that you may not see are in its cohort, and may end or start at any time",

@@ -172,7 +172,7 @@ fn what_is_not_known_is_refused() {
     assert_eq!(cluster.range("w-0"), Err("it has finished".to_owned()));
     let mut cluster = full();
     cluster.pending("w", "a", 1, 10)["spec"]["active"] = json!(false);
-    refused(&cluster, "it is deactivated: sluice activate lets it wait again");
+    refused(&cluster, "it is deactivated: sluice resume workload lets it wait again");
     let mut cluster = full();
     cluster.pending("w", "a", 1, 10)["metadata"]["deletionTimestamp"] = json!(minutes_ago(0));
     refused(&cluster, "it has been deleted");
