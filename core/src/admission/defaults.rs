@@ -48,13 +48,9 @@ pub(super) fn workload(request: &ReviewRequest<'_>) -> ReviewResponse {
             patch.remove_in_list(&["spec", "podSets"], index, "minCount");
         }
     }
-    let submitter = Some(request).filter(|request| !submitter::has_managed_owner(request));
-    let Some(submitter) = submitter.and_then(Submitter::of_new) else { return allow_with_patch(patch) };
-    submitter.write(&mut patch);
-    ReviewResponse::Allowed {
-        patch: patch.into_operations(),
-        warnings: submitter.warning.into_iter().collect(),
-    }
+    let submitter = Submitter::of_new(request).filter(|_| !submitter::has_managed_owner(request));
+    let warnings = submitter::record(submitter, &mut patch);
+    ReviewResponse::Allowed { patch: patch.into_operations(), warnings }
 }
 
 pub(super) fn allow_with_patch(patch: Patch) -> ReviewResponse {

@@ -59,11 +59,7 @@ pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> R
     }
     let changes = row.hooks.defaults(patch.object(), &settings.gates);
     patch.make(&changes);
-    let mut warnings = Vec::new();
-    if let Some(submitter) = submitter {
-        submitter.write(&mut patch);
-        warnings.extend(submitter.warning);
-    }
+    let mut warnings = submitter::record(submitter, &mut patch);
     let owner = ancestor.as_ref();
     let templates = job.templates_to_gate(owner, &settings.gates);
     if !templates.is_empty() && !must_wait && owner.is_none() {

@@ -44,7 +44,7 @@ impl<'a> JobDefaults<'a> {
     ///
     /// # Errors
     /// A field is malformed, or the owner references are: the response.
-    pub(crate) fn of(row: &'static Framework, request: &ReviewRequest<'a>) -> Result<Self, ReviewResponse> {
+    pub(super) fn of(row: &'static Framework, request: &ReviewRequest<'a>) -> Result<Self, ReviewResponse> {
         let mut errors = Errors::new();
         let job = JobUnderReview::read(row, request.object, &mut errors);
         if !errors.is_empty() {

@@ -16,12 +16,11 @@ use crate::frameworks::{Framework, hold_pod, is_marked_for_other_framework};
 /// framework that is not enabled, or a plain pod where only frameworks with pods of their own are. In a namespace that is not
 /// known yet, a pod of a queue is held: the controller starts each pod that was held, wherever it is.
 pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
-    let mut defaults = match JobDefaults::of(row, request) {
+    let defaults = match JobDefaults::of(row, request) {
         Ok(defaults) => defaults,
         Err(response) => return response,
     };
     let settings = request.ctx.settings;
-    let submitter = defaults.submitter.take();
     let parent = defaults.job.annotation(SUSPENDING_PARENT_ANNOTATION);
     let starts = parent
         .map_or_else(|| settings.frameworks.contains(row.name), |parent| settings.starts_pods_of(parent));
@@ -49,11 +48,7 @@ pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> Revi
         Ok(changes) => patch.make(&changes),
         Err(error) => return ReviewResponse::Denied(error.to_string()),
     }
-    let mut warnings = Vec::new();
-    if let Some(submitter) = submitter {
-        submitter.write(&mut patch);
-        warnings.extend(submitter.warning);
-    }
+    let warnings = submitter::record(defaults.submitter, &mut patch);
     ReviewResponse::Allowed { patch: patch.into_operations(), warnings }
 }
 
@@ -70,11 +65,7 @@ pub(super) fn mark_templates(row: &'static Framework, request: &ReviewRequest<'_
         return response;
     }
     let JobDefaults { mut patch, must_wait, submitter, .. } = defaults;
-    let mut warnings = Vec::new();
-    if let Some(submitter) = submitter {
-        submitter.write(&mut patch);
-        warnings.extend(submitter.warning);
-    }
+    let warnings = submitter::record(submitter, &mut patch);
     if must_wait {
         let changes = row.mark_templates(patch.object(), &request.ctx.settings.gates);
         patch.make(&changes);

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::patch::Patch;
 use super::review::ReviewRequest;
 use crate::api::names::{MAX_SUBMITTER_BYTES, QUEUE_NAME_LABEL, SUBMITTER_ANNOTATION};
+use crate::api::validation::syntax::text_at;
 use crate::api::validation::{Errors, FieldError, key_path};
 use crate::frameworks::{Framework, OwnerRef, Role, WebhookHandler};
 
@@ -28,7 +29,7 @@ pub(super) struct Submitter {
     /// User name; empty if it is too long to be recorded, or the request has none.
     name: String,
     /// Why nothing is recorded.
-    pub(super) warning: Option<String>,
+    warning: Option<String>,
 }
 
 impl Submitter {
@@ -48,19 +49,21 @@ impl Submitter {
         );
         Some(Self { name: String::new(), warning: Some(warning) })
     }
+}
 
-    /// Writes the annotation. Without a name, one that the request has becomes empty, so that it names no other account.
-    pub(super) fn write(&self, patch: &mut Patch) {
-        if !self.name.is_empty() || !annotated(patch.object()).is_empty() {
-            patch.set(&["metadata", "annotations", SUBMITTER_ANNOTATION], json!(self.name));
-        }
+/// Writes the annotation of a new object, and returns warnings. Without a name, one that the request has becomes empty, so that it
+/// names no other account.
+pub(super) fn record(submitter: Option<Submitter>, patch: &mut Patch) -> Vec<String> {
+    let Some(Submitter { name, warning }) = submitter else { return Vec::new() };
+    if !name.is_empty() || !annotated(patch.object()).is_empty() {
+        patch.set(&["metadata", "annotations", SUBMITTER_ANNOTATION], json!(name));
     }
+    warning.into_iter().collect()
 }
 
 /// Returns the annotation of an object, or of a pod template; empty if it has none.
 fn annotated(object: &Value) -> &str {
-    let annotations = object.get("metadata").and_then(|metadata| metadata.get("annotations"));
-    annotations.and_then(|all| all.get(SUBMITTER_ANNOTATION)?.as_str()).unwrap_or_default()
+    text_at(object, &["metadata", "annotations", SUBMITTER_ANNOTATION]).unwrap_or_default()
 }
 
 /// Copies the annotation of an object to its pod templates, where each of the pods has a Workload of its own: no account is recorded
@@ -85,16 +88,8 @@ pub(super) fn mark_templates(row: &Framework, request: &ReviewRequest<'_>, patch
 pub(super) fn has_managed_owner(request: &ReviewRequest<'_>) -> bool {
     let kinds = request.ctx.settings.managed_kinds();
     let owners = request.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    owners.into_iter().flatten().any(|owner| {
-        let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let owner = OwnerRef {
-            api_version: text("apiVersion"),
-            kind: text("kind"),
-            name: text("name"),
-            uid: text("uid"),
-        };
-        kinds.is_enabled(&owner) || kinds.is_external(&owner)
-    })
+    let mut owners = owners.into_iter().flatten().map(OwnerRef::read);
+    owners.any(|owner| kinds.is_enabled(&owner) || kinds.is_external(&owner))
 }
 
 /// Adds an error if an account that is not trusted changes the annotation of a stored object. The account that puts an object in a
@@ -121,6 +116,5 @@ pub(super) fn check_change(request: &ReviewRequest<'_>, errors: &mut Errors) {
 }
 
 fn queue(object: &Value) -> &str {
-    let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
-    labels.and_then(|labels| labels.get(QUEUE_NAME_LABEL)?.as_str()).unwrap_or_default()
+    text_at(object, &["metadata", "labels", QUEUE_NAME_LABEL]).unwrap_or_default()
 }

@@ -227,16 +227,15 @@ pub(super) fn controller_reference(object: &Value) -> Option<&Value> {
 }
 
 impl OwnerRef {
-    /// Reads the controller of an object. Malformed fields equal absent ones.
-    pub fn controller_of(object: &Value) -> Option<Self> {
-        let owner = controller_reference(object)?;
+    /// Reads an owner reference. Malformed fields equal absent ones.
+    pub fn read(owner: &Value) -> Self {
         let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        Some(Self {
-            api_version: text("apiVersion"),
-            kind: text("kind"),
-            name: text("name"),
-            uid: text("uid"),
-        })
+        Self { api_version: text("apiVersion"), kind: text("kind"), name: text("name"), uid: text("uid") }
+    }
+
+    /// Reads the controller of an object, as `read` does.
+    pub fn controller_of(object: &Value) -> Option<Self> {
+        controller_reference(object).map(Self::read)
     }
 }
 

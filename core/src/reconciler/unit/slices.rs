@@ -26,7 +26,7 @@ pub(super) struct Slices<'a> {
 
 impl<'a> Slices<'a> {
     /// Assigns their roles to the Workloads of an elastic job.
-    pub(crate) fn of(workloads: Vec<&'a Arc<WorkloadRecord>>) -> Self {
+    pub(super) fn of(workloads: Vec<&'a Arc<WorkloadRecord>>) -> Self {
         let mut unfinished = workloads;
         unfinished.retain(|record| !conditions::is_true(&record.status, ConditionType::Finished));
         unfinished.sort_by_key(|record| (record.meta.created, Arc::clone(&record.meta.uid)));
