@@ -3,7 +3,7 @@
 //! Invariant: workloads are compared by their keys; both runs start from the same objects, so that a difference follows from the change.
 
 use super::fate::{Effect, Fate, fates};
-use super::flavor_amounts::{ComparedAmounts, FlavorAmounts};
+use super::flavor_amounts::ComparedAmounts;
 use super::report::{AdmittedRow, Report};
 use super::timeline::{TimelineEventKind, WorkloadRef};
 use serde::{Deserialize, Serialize};
@@ -86,8 +86,7 @@ impl Comparison {
         workloads.extend(after.into_iter().map(|(workload, with)| compared(workload, Fate::default(), with)));
         let stays_stuck = workloads.iter().filter(|row| row.stays_stuck()).map(|row| row.workload.clone());
         let stays_stuck = stays_stuck.take(MAX_STUCK).collect();
-        workloads
-            .retain(|row| row.without.text() != row.with.text() || watched.contains(&row.workload.workload));
+        workloads.retain(|row| row.differs() || watched.contains(&row.workload.workload));
         workloads.sort_by(|a, b| a.order().cmp(&b.order()));
         let notes = with.notes.iter().filter(|note| !without.notes.contains(note));
         Self {
@@ -99,12 +98,6 @@ impl Comparison {
             assumptions: assumptions(without, with),
             notes: notes.cloned().collect(),
         }
-    }
-
-    /// Adds what nodes and quotas have in both runs.
-    #[must_use]
-    pub fn with_amounts(self, without: &FlavorAmounts, with: &FlavorAmounts) -> Self {
-        Self { flavors: without.compared(with), ..self }
     }
 
     /// Returns what a reader of some workloads may see: their fates, without the names of other workloads, queues and flavors.
@@ -142,6 +135,11 @@ impl Comparison {
 }
 
 impl ComparedWorkload {
+    /// Whether the workload fares differently with the change.
+    pub(super) fn differs(&self) -> bool {
+        self.without.text() != self.with.text()
+    }
+
     fn stays_stuck(&self) -> bool {
         self.without.state.is_stuck() && self.with.state.is_stuck()
     }

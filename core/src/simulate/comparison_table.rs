@@ -77,8 +77,7 @@ impl Comparison {
             count => Some(format!("{count} {}", effect.as_str())),
         });
         let counted: Vec<String> = counted.collect();
-        let is_different = |row: &&ComparedWorkload| row.without.text() != row.with.text();
-        let different = self.workloads.iter().filter(is_different).count();
+        let different = self.workloads.iter().filter(|row| row.differs()).count();
         match (different, counted.is_empty()) {
             (0, _) => String::new(),
             (1, true) => "1 workload fares differently".to_owned(),

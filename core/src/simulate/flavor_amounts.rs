@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// What there is of each flavor-resource that has a quota.
 #[derive(Clone, Debug, Default)]
-pub struct FlavorAmounts {
+pub(super) struct FlavorAmounts {
     amounts: BTreeMap<FlavorResource, Amounts>,
     units: QuotaUnits,
 }
@@ -49,7 +49,7 @@ pub struct ComparedAmounts {
 
 impl Simulation {
     /// Returns what nodes and quotas have now.
-    pub fn flavor_amounts(&mut self) -> FlavorAmounts {
+    pub(super) fn flavor_amounts(&mut self) -> FlavorAmounts {
         let units = quota_units(&self.harness.server);
         let facts = self.harness.core.audit_facts();
         let mut amounts: BTreeMap<FlavorResource, Amounts> = BTreeMap::new();

@@ -55,6 +55,7 @@ pub(super) fn convert(units: &QuotaUnits, mut grant: Grant) -> Grant {
     grant
 }
 
-fn items<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+/// Returns the elements of a list of an object; none if it is no list.
+pub(super) fn items<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
     value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }

@@ -70,5 +70,5 @@ fn template_annotations(kind: Kind, object: &Value) -> impl Iterator<Item = Stri
 
 /// Parses a duration, which is not negative.
 pub(super) fn parse_duration(text: &str) -> Option<SignedDuration> {
-    Duration::parse(text).map(Duration::signed).filter(|length| !length.is_negative())
+    Duration::parse_length(text)
 }

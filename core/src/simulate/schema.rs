@@ -74,7 +74,7 @@ impl Schemas {
 
     /// Decodes an object of a built-in kind: whole numbers become integers. Returns the errors for which a server cannot
     /// decode it. The status is not that of users: it may come from a newer server, with fields that are unknown here.
-    pub(crate) fn decode(&self, kind: &str, object: &mut Value) -> Vec<FieldError> {
+    pub(super) fn decode(&self, kind: &str, object: &mut Value) -> Vec<FieldError> {
         let mut check = SchemaValidator::new(&self.patterns, true);
         if let Some(schema) = self.builtin.get(kind) {
             check.validate_root(object, schema, None, &["status"]);

@@ -71,7 +71,8 @@ impl WhatIf {
             keys.extend(simulation.watched(watched, &namespace).map_err(NoComparison::Refused)?);
         }
         let (with, changed_amounts) = outcome(&mut simulation);
-        let comparison = Comparison::new(&without, &with, &keys).with_amounts(&amounts, &changed_amounts);
+        let flavors = amounts.compared(&changed_amounts);
+        let comparison = Comparison { flavors, ..Comparison::new(&without, &with, &keys) };
         check(keep_going)?;
         Ok((comparison, with))
     }

@@ -96,9 +96,8 @@ fn drain(value: &str) -> Result<Edit, String> {
 }
 
 fn run_time(text: &str) -> Result<SignedDuration, String> {
-    let length = config::Duration::parse(text).map(config::Duration::signed);
-    let length = length.filter(|length| !length.is_negative());
-    length.ok_or_else(|| "must be a duration such as 90s, 10m or 1h30m".to_owned())
+    config::Duration::parse_length(text)
+        .ok_or_else(|| "must be a duration such as 90s, 10m or 1h30m".to_owned())
 }
 
 pub(super) async fn run(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {

@@ -32,6 +32,11 @@ impl Duration {
         jiff::SignedDuration::from_nanos(self.0)
     }
 
+    /// Parses a length of time: as `parse` does, and not negative.
+    pub fn parse_length(text: &str) -> Option<jiff::SignedDuration> {
+        Self::parse(text).map(Self::signed).filter(|length| !length.is_negative())
+    }
+
     /// Parses Go's notation; returns `None` if the text is invalid or out of range.
     pub fn parse(text: &str) -> Option<Self> {
         let (negative, mut rest) = match text.strip_prefix('-') {

@@ -7,7 +7,7 @@ mod field_path;
 mod new_nodes;
 mod parse;
 
-pub use new_nodes::MAX_ADDED_NODES;
+use new_nodes::MAX_ADDED_NODES;
 
 use super::apply::keeps_status;
 use super::objects::{is_true, key_of, set, text_at};

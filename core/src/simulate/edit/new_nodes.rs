@@ -10,7 +10,7 @@ use crate::simulate::simulation::Simulation;
 use serde_json::{Map, Value, json};
 
 /// Most nodes that one change adds: with more, a simulation takes minutes.
-pub const MAX_ADDED_NODES: usize = 5_000;
+pub(super) const MAX_ADDED_NODES: usize = 5_000;
 /// Label with the name of a node, which is the lowest level of most topologies.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Prefix of the taints by which Kubernetes says that a node is not ready or cordoned.

@@ -7,7 +7,7 @@
 
 use super::facts::Facts;
 use super::scope::with_workloads;
-use super::{Question, Refusal, Tree};
+use super::{Question, Refusal, Tree, loaded};
 use crate::api::ObjectKey;
 use crate::simulate::job_runner::PlannedRun;
 use crate::simulate::objects::key_of;
@@ -52,14 +52,9 @@ pub(super) fn lower_bound(
     }
     kept.insert(question.workload);
     let objects = with_workloads(question.objects, &|workload| kept.contains(&key_of(workload)), false);
-    let mut simulation = Simulation::new(options.clone()).map_err(Refusal::Failed)?;
-    simulation.job_runner.plan(planned(&ends, now));
-    for (kind, object) in objects {
-        if !keep_going() {
-            return Ok(None);
-        }
-        simulation.load_stored(kind, object);
-    }
+    let Some(mut simulation) = loaded(&objects, planned(&ends, now), options, keep_going)? else {
+        return Ok(None);
+    };
     // Its checks are answered later, if at all.
     let is_reserved = |simulation: &Simulation| simulation.has(question.workload, "QuotaReserved");
     let settled =

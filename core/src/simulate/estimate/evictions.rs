@@ -11,6 +11,7 @@ use crate::api::v1beta2::ClusterQueuePreemption;
 use crate::cache::Kind;
 use crate::scheduler::{EngineSettings, EvictionRank, EvictionScope, PreemptionPolicy};
 use crate::simulate::objects::{field, field_text, is_true, key_of, text_at, value_at};
+use crate::simulate::quota_units::items;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,8 @@ pub(super) fn may_be_preempted(
     let (reserving, waiting): (Vec<_>, Vec<_>) =
         placed.partition(|(workload, _)| is_true(workload, "QuotaReserved"));
     let queues = queues(tree, objects, &reserving, settings);
+    let borrowing: BTreeSet<&str> =
+        queues.iter().filter(|queue| queue.borrows).map(|queue| queue.name).collect();
     // The highest priority that waits in each ClusterQueue.
     let mut heads: BTreeMap<&str, i64> = BTreeMap::new();
     for (workload, queue) in waiting {
@@ -57,7 +60,7 @@ pub(super) fn may_be_preempted(
     loop {
         let (preempted, kept): (Vec<_>, Vec<_>) = left
             .into_iter()
-            .partition(|running| queues.iter().any(|queue| queue.may_preempt(running, &heads, &queues)));
+            .partition(|running| queues.iter().any(|queue| queue.may_preempt(running, &heads, &borrowing)));
         if preempted.is_empty() {
             return found;
         }
@@ -73,11 +76,15 @@ pub(super) fn may_be_preempted(
 
 impl Queue<'_> {
     /// Whether a workload that waits in this ClusterQueue may preempt a running one.
-    fn may_preempt(&self, running: &Running<'_>, heads: &BTreeMap<&str, i64>, all: &[Self]) -> bool {
+    fn may_preempt(
+        &self,
+        running: &Running<'_>,
+        heads: &BTreeMap<&str, i64>,
+        borrowing: &BTreeSet<&str>,
+    ) -> bool {
         let Some(priority) = heads.get(self.name).copied() else { return false };
         // One that borrows nothing and in which nothing waits never borrows.
-        let may_borrow = heads.contains_key(running.queue)
-            || all.iter().any(|queue| queue.name == running.queue && queue.borrows);
+        let may_borrow = heads.contains_key(running.queue) || borrowing.contains(running.queue);
         // The oldest of this priority against the newest.
         let head = EvictionRank { priority, queued_since: Timestamp::MIN };
         let victim = EvictionRank { priority: running.priority, queued_since: Timestamp::MAX };
@@ -119,8 +126,7 @@ fn queues<'a>(
 
 /// Adds what a workload has quota for.
 fn add_usage(used: &mut Amounts, workload: &Value) {
-    let sets = value_at(workload, "/status/admission/podSetAssignments").and_then(Value::as_array);
-    for set in sets.into_iter().flatten() {
+    for set in items(workload, "/status/admission/podSetAssignments") {
         let flavors = value_at(set, "/flavors");
         let usage = value_at(set, "/resourceUsage").and_then(Value::as_object);
         for (resource, quantity) in usage.into_iter().flatten() {
@@ -132,15 +138,12 @@ fn add_usage(used: &mut Amounts, workload: &Value) {
 }
 
 fn nominal_quota(queue: &Value) -> Amounts {
-    let list = |object: &Value, name: &str| {
-        field(object, name).and_then(Value::as_array).cloned().unwrap_or_default()
-    };
     let mut nominal = Amounts::new();
-    for group in value_at(queue, "/spec").map(|spec| list(spec, "resourceGroups")).unwrap_or_default() {
-        for flavor in list(&group, "flavors") {
-            for resource in list(&flavor, "resources") {
-                let fr = (field_text(&flavor, "name").to_owned(), field_text(&resource, "name").to_owned());
-                let amount = field(&resource, "nominalQuota").map_or(0, |quantity| units(&fr.1, quantity));
+    for group in items(queue, "/spec/resourceGroups") {
+        for flavor in items(group, "/flavors") {
+            for resource in items(flavor, "/resources") {
+                let fr = (field_text(flavor, "name").to_owned(), field_text(resource, "name").to_owned());
+                let amount = field(resource, "nominalQuota").map_or(0, |quantity| units(&fr.1, quantity));
                 nominal.insert(fr, amount);
             }
         }

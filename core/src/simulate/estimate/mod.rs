@@ -288,11 +288,29 @@ fn counted(facts: &[Facts], serving: &BTreeSet<&str>) -> Result<AdmissionRange, 
     })
 }
 
+/// Returns a simulation of these objects, in which runs end as planned; `None` if the time is up before all are loaded.
+fn loaded(
+    objects: &[&(Kind, Value)],
+    planned: BTreeMap<String, PlannedRun>,
+    options: &SimulationOptions,
+    keep_going: &dyn Fn() -> bool,
+) -> Result<Option<Simulation>, Refusal> {
+    let mut simulation = Simulation::new(options.clone()).map_err(Refusal::Failed)?;
+    simulation.job_runner.plan(planned);
+    for (kind, object) in objects {
+        if !keep_going() {
+            return Ok(None);
+        }
+        simulation.load_stored(*kind, object.clone());
+    }
+    Ok(Some(simulation))
+}
+
 /// What two simulations share.
 struct Run<'a> {
     workload: &'a ObjectKey,
     /// Workloads last.
-    objects: Vec<(Kind, Value)>,
+    objects: Vec<&'a (Kind, Value)>,
     facts: &'a [&'a Facts],
     options: &'a SimulationOptions,
     keep_going: &'a dyn Fn() -> bool,
@@ -323,14 +341,8 @@ impl Run<'_> {
 
     /// Returns when the Workload is admitted.
     fn admission(&self, pace: Pace) -> Result<Timestamp, Refusal> {
-        let mut simulation = Simulation::new(self.options.clone()).map_err(Refusal::Failed)?;
-        simulation.job_runner.plan(self.planned(pace));
-        for (kind, object) in &self.objects {
-            if !(self.keep_going)() {
-                return Err(Refusal::TooLong);
-            }
-            simulation.load_stored(*kind, object.clone());
-        }
+        let simulation = loaded(&self.objects, self.planned(pace), self.options, self.keep_going)?;
+        let mut simulation = simulation.ok_or(Refusal::TooLong)?;
         let is_admitted = |simulation: &Simulation| simulation.has(self.workload, "Admitted");
         let ended = simulation
             .run_while(Until::Settled, &|simulation| (self.keep_going)() && !is_admitted(simulation));

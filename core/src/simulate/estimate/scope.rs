@@ -21,7 +21,7 @@ pub(super) struct CohortTree<'a> {
 
 impl<'a> CohortTree<'a> {
     /// Returns the tree of the ClusterQueue of a Workload; `None` if it has none.
-    pub(crate) fn of(workload: &Value, objects: &'a [(Kind, Value)]) -> Option<Self> {
+    pub(super) fn of(workload: &Value, objects: &'a [(Kind, Value)]) -> Option<Self> {
         let of_kind =
             |wanted: Kind| objects.iter().filter(move |(kind, _)| *kind == wanted).map(|(_, object)| object);
         let of_local_queue: BTreeMap<ObjectKey, &str> = of_kind(Kind::LocalQueue)
@@ -81,7 +81,7 @@ pub fn is_finished(workload: &Value) -> bool {
 
 /// Keeps what a simulation of the tree needs, Workloads last: nothing new arrives from jobs that have no Workload, and what runs
 /// elsewhere keeps what it has.
-pub(super) fn simulated(objects: &[(Kind, Value)], tree: &CohortTree<'_>) -> Vec<(Kind, Value)> {
+pub(super) fn simulated<'a>(objects: &'a [(Kind, Value)], tree: &CohortTree<'_>) -> Vec<&'a (Kind, Value)> {
     let is_kept = |workload: &Value| {
         !is_finished(workload) && (ConditionFlags::from_workload(workload).reserved || tree.has(workload))
     };
@@ -89,15 +89,15 @@ pub(super) fn simulated(objects: &[(Kind, Value)], tree: &CohortTree<'_>) -> Vec
 }
 
 /// Keeps some Workloads, last, with their jobs and pods, and all that is neither; `with_pods` also keeps pods that are in no queue.
-pub(super) fn with_workloads(
-    objects: &[(Kind, Value)],
+pub(super) fn with_workloads<'a>(
+    objects: &'a [(Kind, Value)],
     is_kept: &dyn Fn(&Value) -> bool,
     with_pods: bool,
-) -> Vec<(Kind, Value)> {
+) -> Vec<&'a (Kind, Value)> {
     let kept = with_owners(objects, is_kept, with_pods);
     let all = || objects.iter().zip(&kept).filter(|(_, is_kept)| **is_kept).map(|(object, _)| object);
     let is_workload = |(kind, _): &&(Kind, Value)| *kind == Kind::Workload;
-    all().filter(|object| !is_workload(object)).chain(all().filter(is_workload)).cloned().collect()
+    all().filter(|object| !is_workload(object)).chain(all().filter(is_workload)).collect()
 }
 
 /// Drops finished Workloads, and the jobs and pods of which no Workload is left: a simulation of what comes needs none of them.

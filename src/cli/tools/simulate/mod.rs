@@ -113,8 +113,7 @@ pub(in crate::cli) fn until(text: &str) -> Result<Until, String> {
     if text == "settled" {
         return Ok(Until::Settled);
     }
-    let length = config::Duration::parse(text).map(config::Duration::signed);
-    let length = length.filter(|length| !length.is_negative()).map(Until::After);
+    let length = config::Duration::parse_length(text).map(Until::After);
     length.ok_or_else(|| "must be settled, or a duration such as 90s, 10m or 1h30m".to_owned())
 }
 
