@@ -96,7 +96,7 @@ impl Models for Recorded {
         lock(&self.freshness).clone()
     }
 
-    fn answer(&self, question: PageQuestion, _: Access) -> Answering<'_> {
+    fn answer(&self, question: PageQuestion, _: Access, _: String) -> Answering<'_> {
         Box::pin(async move { self.value(&question) })
     }
 }

@@ -361,11 +361,7 @@ impl Models for PublishedState {
         own_namespaces(&self.published.load(), user, MAX_OWN_NAMESPACES)
     }
 
-    fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_> {
-        self.answer_for(question, access, String::new())
-    }
-
-    fn answer_for(&self, question: PageQuestion, access: Access, user: String) -> Answering<'_> {
+    fn answer(&self, question: PageQuestion, access: Access, user: String) -> Answering<'_> {
         Box::pin(async move { self.value(&question, (&access, user.as_str())).await })
     }
 }

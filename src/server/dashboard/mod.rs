@@ -80,7 +80,7 @@ impl Dashboard {
     ) -> Result<(u64, Arc<Value>), NoValue> {
         let make = async {
             let (_, version) = self.models.version();
-            let value = self.models.answer_for(question.clone(), access.clone(), user.to_owned()).await?;
+            let value = self.models.answer(question.clone(), access.clone(), user.to_owned()).await?;
             Ok((version, Arc::new(value)))
         };
         self.values.get(page_key(question, access), make).await

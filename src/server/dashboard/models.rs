@@ -63,11 +63,6 @@ pub trait Models: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Answers a question, limited to what the viewer may see.
-    fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_>;
-
-    /// The same for a user by whose name work that takes long is counted.
-    fn answer_for(&self, question: PageQuestion, access: Access, _user: String) -> Answering<'_> {
-        self.answer(question, access)
-    }
+    /// Answers a question, limited to what the viewer may see. Work that takes long is counted by the name of the user.
+    fn answer(&self, question: PageQuestion, access: Access, user: String) -> Answering<'_>;
 }

@@ -48,9 +48,7 @@ impl Dashboard {
             has_mine: self.models.reads_submitters(),
         }
     }
-}
 
-impl Dashboard {
     /// Returns the way to the page of what the viewer submitted, for a viewer that asks for the start page and may not see the cluster.
     async fn own_start_page(
         &self,

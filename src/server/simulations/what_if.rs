@@ -29,7 +29,7 @@ type Answer = Result<Comparison, String>;
 
 /// Answers questions about changes.
 pub struct WhatIfAnswers {
-    simulator: Simulator<Arc<Answer>>,
+    simulator: Simulator<Answer>,
 }
 
 /// A question with its reader.
@@ -59,10 +59,10 @@ impl WhatIfAnswers {
             Err(refused) => return Ok(Err(refused)),
         };
         let key = query.address(&Links::default());
-        let simulate = move |stored, time| compare(asked, stored, time).map(Arc::new);
+        let simulate = move |stored, time| compare(asked, stored, time);
         let reader = (access, user);
         match self.simulator.answer(reader, &key, FinishedWorkloads::Dropped, simulate).await {
-            Ok(answer) => Ok((*answer).clone()),
+            Ok(answer) => Ok(answer),
             Err(NoSimulation::NoWork(NoWork::UserBusy | NoWork::AllBusy)) => Err(ModelError::TooMany),
             Err(none) => Ok(Err(none.with_advice(ADVICE))),
         }

@@ -30,7 +30,7 @@ impl Models for NoModels {
         Freshness::Live
     }
 
-    fn answer(&self, question: PageQuestion, _: Access) -> Answering<'_> {
+    fn answer(&self, question: PageQuestion, _: Access, _: String) -> Answering<'_> {
         Box::pin(async move { Err(NoValue::Invalid(format!("{question:?} is not for a model"))) })
     }
 }

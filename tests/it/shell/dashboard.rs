@@ -69,7 +69,7 @@ impl Models for Recorded {
         self.own.lock().unwrap().clone()
     }
 
-    fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_> {
+    fn answer(&self, question: PageQuestion, access: Access, _: String) -> Answering<'_> {
         self.asked.lock().unwrap().push((question.clone(), access));
         let found = match (recorded_pages::answering(&question), question) {
             (Some(page), _) => Ok(self.page(page)),

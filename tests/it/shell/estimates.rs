@@ -68,11 +68,7 @@ impl Models for Pages {
         Freshness::Live
     }
 
-    fn answer(&self, question: PageQuestion, access: Access) -> Answering<'_> {
-        self.answer_for(question, access, String::new())
-    }
-
-    fn answer_for(&self, question: PageQuestion, access: Access, user: String) -> Answering<'_> {
+    fn answer(&self, question: PageQuestion, access: Access, user: String) -> Answering<'_> {
         Box::pin(async move {
             let PageQuestion::When(query) = question else {
                 return Err(NoValue::Invalid("not a page of this test".to_owned()));
