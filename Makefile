@@ -61,7 +61,7 @@ soak: ## the laws for a long time, then faults at their full length; TIMES=N mul
 	$(E2E_TEST) --tier soak $(CASE)
 
 mutants: ## a sample of mutants of quota, queue and choice of victims, judged by the laws (cargo install cargo-mutants --locked); SHARD=K/N
-	nice $(CARGO) mutants --package sluice-core --test-package sluice --jobs 1 --sharding round-robin --shard $(or $(SHARD),0/4) --output target/mutants \
+	nice $(CARGO) mutants --package sluice-core --test-package sluice-core --test-package sluice --jobs 1 --sharding round-robin --shard $(or $(SHARD),0/4) --output target/mutants \
 		--file 'core/src/quota/*.rs' --file 'core/src/queue/*.rs' --file 'core/src/scheduler/preemption/*.rs' -- --locked --test it laws::
 
 e2e: tools ## the end-to-end tests alone; CASE=WORD runs those whose names contain it; KUBERNETES=1.33|1.37: some on this version

@@ -1,4 +1,4 @@
-//! The texts of `usage` and `list preemption`, compared with golden files (see `people_texts`).
+//! The texts of `usage` and `list preemption`, compared with golden files (see `people::texts`).
 
 use crate::people::texts::check;
 use jiff::Timestamp;

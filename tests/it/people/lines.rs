@@ -1,8 +1,7 @@
 //! Command lines that are wrong, and their errors; cycles of cohorts; names of what tables show; zones of times; what is free for a job
 //! without a flavor.
 
-use crate::fixtures::people_server;
-use crate::fixtures::people_server::PeopleServer;
+use crate::fixtures::people_server::{Outcome, PeopleServer};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -61,12 +60,12 @@ fn queue(name: &str, flavors: &[&str]) -> Value {
 }
 
 /// Runs the program on a dump of these objects.
-fn run_on(objects: &[Value], name: &str, line: &str) -> people_server::Outcome {
+fn run_on(objects: &[Value], name: &str, line: &str) -> Outcome {
     run_in(objects, name, line, &[("LC_ALL", "C")])
 }
 
 /// Runs the program on a dump of these objects, with variables of the environment.
-fn run_in(objects: &[Value], name: &str, line: &str, variables: &[(&str, &str)]) -> people_server::Outcome {
+fn run_in(objects: &[Value], name: &str, line: &str, variables: &[(&str, &str)]) -> Outcome {
     let header = json!({"apiVersion": "sluice.dev/v1", "kind": "Dump", "time": "2026-11-26T14:05:12Z", "version": "test"});
     let documents: Vec<String> = std::iter::once(&header).chain(objects).map(ToString::to_string).collect();
     let path = std::env::temp_dir().join(format!("sluice-lines-{}-{name}.yaml", std::process::id()));

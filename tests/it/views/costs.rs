@@ -1,4 +1,4 @@
-//! What views cost with many workloads: `cargo test --locked --test it view_costs -- --ignored --nocapture` prints the figures of
+//! What views cost with many workloads: `cargo test --locked --test it views::costs -- --ignored --nocapture` prints the figures of
 //! BENCHMARKS.md. In every run: a page costs what it shows, not what is queued.
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
 

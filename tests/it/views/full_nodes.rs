@@ -2,28 +2,16 @@
 //! to a tenant its own part.
 
 use crate::fixtures::offline_objects::{kueue, meta, queues, workload};
+use crate::views::obstacles::{LOOK, why};
 use serde_json::{Value, json};
 use sluice::dashboard::{FlavorPage, FlavorQuery, HeatCell, Page, build};
-use sluice::people::views::{Look, why as why_text};
+use sluice::people::views::why as why_text;
 use sluice::reconciler::CoreSettings;
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::flavors;
 use sluice::visibility::offline::OfflineState;
 use sluice::visibility::page::ModelError;
-use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
-use sluice::visibility::views::{Answer, ChangeKind, OccupantView, Source, SourceKind, Verdict};
-
-const LOOK: Look = Look {
-    utf8: true,
-    color: false,
-    width: None,
-    headings: true,
-    wide: false,
-    labels: false,
-    csv: false,
-    now: jiff::Timestamp::UNIX_EPOCH,
-    offset: jiff::tz::Offset::UTC,
-};
+use sluice::visibility::views::{Answer, ChangeKind, OccupantView, Source, SourceKind};
 
 /// Two nodes of 4 CPUs, each with a workload of 3, and one that needs 2 on a host.
 fn objects() -> Vec<Value> {
@@ -47,19 +35,9 @@ fn objects() -> Vec<Value> {
     objects
 }
 
-fn why() -> Verdict {
-    let workload = WorkloadName::parse("waits", "ns");
-    let question =
-        VerdictQuestion { access: Access::everything(), workload, before: None, queue: None, priority: None };
-    let now = "2027-01-15T09:00:00Z".parse().unwrap();
-    OfflineState::load(CoreSettings::default(), objects(), (SourceKind::File, now))
-        .verdict(&question)
-        .unwrap()
-}
-
 #[test]
 fn what_is_on_full_nodes_is_named() {
-    let found = why();
+    let found = why(&objects(), "waits");
     let option = found.options.iter().find(|option| option.kind == ChangeKind::Topology).unwrap();
     assert_eq!(option.detail, "on its nodes are n1: ns/on-n1 (3 cpu); n2: ns/on-n2 (3 cpu)");
     let text = why_text(&Answer { view: found, source: Source::default(), partial: false }, false, LOOK);

@@ -16,7 +16,7 @@ use sluice::visibility::views::{Answer, ChangeKind, Source, SourceKind, Verdict,
 use sluice::visibility::workloads::{WorkloadQuery, workloads};
 use std::collections::BTreeMap;
 
-const LOOK: Look = Look {
+pub(crate) const LOOK: Look = Look {
     utf8: true,
     color: false,
     width: None,

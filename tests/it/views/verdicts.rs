@@ -225,9 +225,8 @@ fn other_states_have_what_they_have() {
     let found = ask(&mut core, &question(Access::everything(), "runs", None)).unwrap();
     let set = &found.admission.as_ref().unwrap().pod_sets[0];
     assert_eq!((&*set.name, set.count, &*set.resources[0].flavor), ("main", 1, "f"));
-    let texts: Vec<&str> =
-        found.history.iter().filter(|entry| !entry.is_of_queue()).map(|entry| &*entry.text).collect();
-    let texts: Vec<&str> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+    let shown = found.history.iter().filter(|entry| !entry.is_of_queue() && !entry.text.is_empty());
+    let texts: Vec<&str> = shown.map(|entry| &*entry.text).collect();
     assert_eq!(texts, ["preempted by a workload of ClusterQueue ranking"]);
     // Without the engine the verdict is that of the condition.
     let mut pending = condition("QuotaReserved", "False", "WaitingForQuota");
