@@ -250,14 +250,8 @@ impl FindingRow {
             namespace: namespace.to_owned(),
             ..AuditQuery::default()
         };
-        let object = |finding: &Finding| {
-            let object = &finding.object;
-            let name = match object.namespace.as_str() {
-                "" => object.name.clone(),
-                namespace => format!("{namespace}/{}", object.name),
-            };
-            Crumb::new(&name, object_href(finding, request))
-        };
+        let object =
+            |finding: &Finding| Crumb::new(&finding.object.full_name(), object_href(finding, request));
         let (command, advice) = group.command_and_advice();
         Self {
             tag: Tag::new(shape, word),

@@ -18,6 +18,13 @@ pub enum Scope {
     Namespace(String),
 }
 
+impl Scope {
+    /// Returns the namespace; empty for a viewer of the cluster, or none.
+    pub(super) fn namespace(&self) -> &str {
+        if let Self::Namespace(name) = self { name } else { "" }
+    }
+}
+
 /// How fresh the data is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Freshness {

@@ -5,7 +5,7 @@
 
 use super::text;
 use crate::visibility::node_workloads::NodeWorkloads;
-use crate::visibility::views::{AmountView, DomainView, OccupantView};
+use crate::visibility::views::{AmountView, DomainView, OccupantView, is_zero};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -84,11 +84,6 @@ pub struct HeatCell {
     /// Number of workloads that the viewer may not see.
     #[serde(skip_serializing_if = "is_zero")]
     pub others: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// A domain before it is put into a row.

@@ -5,6 +5,9 @@ use super::text;
 use crate::visibility::selector::needs_change;
 use crate::visibility::views::{BlockerKindView, Need, WorkloadState, WorkloadView};
 
+/// Reason of evictions by preemption.
+pub(super) const PREEMPTED: &str = "Preempted";
+
 /// A shape before a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {

@@ -5,15 +5,13 @@
 
 use super::frame::{Frame, Request, Section};
 use super::links::Links;
-use super::marks::{Shape, Tag};
+use super::marks::{self, Shape};
 use super::page::{AddressedPage, Page, given};
 use super::rows::WorkloadRow;
 use super::text::{self, Moment};
 use crate::visibility::history::workload_text;
-use crate::visibility::own_workloads::{OwnList, OwnWorkloads};
-use crate::visibility::views::{
-    LocalQueueView, OwnReport, PreemptionView, Source, WorkloadState, WorkloadView,
-};
+use crate::visibility::own_workloads::{EvictedWorkload, OwnList, OwnWorkloads};
+use crate::visibility::views::{LocalQueueView, OwnReport, PreemptionView, Source};
 use askama::Template;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -124,7 +122,7 @@ impl Page for MinePage {
 
 fn render(request: &Request, data: &MinePage) -> askama::Result<String> {
     let (links, now) = (&request.links, request.now);
-    let rows = |list: &OwnList| list.items.iter().map(|view| row(view, request)).collect();
+    let rows = |list: &OwnList| WorkloadRow::all(&list.items, links, now);
     let free = free_rows(&data.local_queues, links);
     let report = data.history.as_ref();
     MineTemplate {
@@ -138,7 +136,7 @@ fn render(request: &Request, data: &MinePage) -> askama::Result<String> {
         finished: text::count(data.workloads.finished.total),
         used: report.map(used).unwrap_or_default(),
         used_note: used_note(report),
-        waiting_rows: WorkloadRow::all(&data.workloads.pending.items, links, now),
+        waiting_rows: rows(&data.workloads.pending),
         running_rows: rows(&data.workloads.running),
         finished_rows: rows(&data.workloads.finished),
         evictions: eviction_rows(data, request),
@@ -146,13 +144,6 @@ fn render(request: &Request, data: &MinePage) -> askama::Result<String> {
         free: free.into_iter().take(MAX_FREE).collect(),
     }
     .render()
-}
-
-/// Returns a row of a workload that is not pending: a finished one may have failed.
-fn row(view: &WorkloadView, request: &Request) -> WorkloadRow {
-    let ended = view.state == WorkloadState::Finished && !view.reason.is_empty();
-    let tag = if ended { Tag::of_end(&view.reason) } else { Tag::of_state(view.state) };
-    WorkloadRow { tag, ..WorkloadRow::of(view, &request.links, request.now) }
 }
 
 fn used(report: &OwnReport) -> Vec<String> {
@@ -184,7 +175,10 @@ fn eviction_rows(data: &MinePage, request: &Request) -> Vec<EvictionRow> {
         by: item.preemptor.as_ref().map_or_else(|| text::NONE.to_owned(), workload_text),
     };
     let known: BTreeSet<&str> = preemptions.iter().map(|item| item.victim.uid.as_str()).collect();
-    let others = data.workloads.evicted.iter().filter(|row| !known.contains(row.uid.as_str()));
+    // An eviction for another reason is none of the preemptions of the history.
+    let is_known =
+        |row: &&EvictedWorkload| row.reason == marks::PREEMPTED && known.contains(row.uid.as_str());
+    let others = data.workloads.evicted.iter().filter(|row| !is_known(row));
     let others = others.map(|row| EvictionRow {
         workload: format!("{}/{}", row.namespace, row.name),
         href: links.workload(&row.namespace, &row.name),
@@ -211,4 +205,32 @@ fn free_rows(queues: &[LocalQueueView], links: &Links) -> Vec<FreeRow> {
         })
     };
     queues.iter().flat_map(rows).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::visibility::views::HistoryWorkload;
+
+    /// A workload that was preempted, and evicted again after another start, has both evictions.
+    #[test]
+    fn only_preemptions_repeat_the_history() {
+        let evicted = |uid: &str, reason: &str| EvictedWorkload {
+            uid: uid.to_owned(),
+            reason: reason.to_owned(),
+            ..EvictedWorkload::default()
+        };
+        let victim = HistoryWorkload { uid: "a".to_owned(), ..HistoryWorkload::default() };
+        let preemption =
+            PreemptionView { victim, reason: "InClusterQueue".to_owned(), ..PreemptionView::default() };
+        let shown = |reason: &str| {
+            let workloads = OwnWorkloads { evicted: vec![evicted("a", reason)], ..OwnWorkloads::default() };
+            let history = Some(OwnReport { preemptions: vec![preemption.clone()], ..OwnReport::default() });
+            let page = MinePage { workloads, history, ..MinePage::default() };
+            let rows = eviction_rows(&page, &Request::default());
+            rows.into_iter().map(|row| row.reason).collect::<Vec<_>>()
+        };
+        assert_eq!(shown("Preempted"), ["InClusterQueue"]);
+        assert_eq!(shown("PodsReadyTimeout"), ["InClusterQueue", "PodsReadyTimeout"]);
+    }
 }

@@ -11,7 +11,10 @@ use super::links::{Links, encode};
 use super::question::{PageQuestion, decode};
 use super::rows::Crumb;
 use super::text::{self, Moment};
-use crate::people::object_text::yaml_text;
+use crate::api::GROUP;
+use crate::api::validation::syntax::subdomain;
+use crate::people::description::event_time;
+use crate::people::object_text::{for_output, yaml_text};
 use crate::visibility::questions::WorkloadName;
 use askama::Template;
 use jiff::Timestamp;
@@ -21,10 +24,6 @@ use serde_json::Value;
 const MAX_YAML: usize = 200_000;
 /// Most events that a page shows, the newest first.
 const MAX_EVENTS: usize = 50;
-/// Longest name of an object, in bytes.
-const MAX_NAME: usize = 253;
-/// Group of the kinds.
-const GROUP: &str = "kueue.x-k8s.io";
 /// Path of the kinds on the API server.
 const API: &str = "/apis/kueue.x-k8s.io/v1beta2";
 
@@ -74,12 +73,6 @@ pub struct ObjectName {
     pub name: String,
 }
 
-/// Whether a text can be the name of an object.
-fn is_name(text: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-    (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(is_plain) && !text.starts_with('.')
-}
-
 impl ObjectName {
     /// Reads the path of an address below the path prefix: `/objects/PLURAL/[NAMESPACE/]NAME`; `None` for any other.
     pub fn parse(address: &str) -> Option<Self> {
@@ -93,9 +86,9 @@ impl ObjectName {
             (_, [name]) => (String::new(), name.clone()),
             _ => return None,
         };
-        let is_valid = is_name(&name) && (namespace.is_empty() || is_name(&namespace));
-        let has_place = kind != ObjectKind::Workload || !namespace.is_empty();
-        (is_valid && has_place).then_some(Self { kind, namespace, name })
+        let is_name = |text: &str| subdomain(text).is_empty();
+        let is_valid = is_name(&name) && (kind != ObjectKind::Workload || is_name(&namespace));
+        is_valid.then_some(Self { kind, namespace, name })
     }
 
     /// Returns the address of the page with YAML and events.
@@ -208,7 +201,11 @@ struct EventRow {
 /// # Errors
 /// The template fails, which is a bug.
 pub fn object_page(request: &Request, object: &ObjectName, read: &ReadObject) -> askama::Result<String> {
-    let yaml = read.object.as_ref().map(yaml_of).unwrap_or_default();
+    let yaml = read
+        .object
+        .as_ref()
+        .and_then(|object| yaml_text(&for_output(object, false)).ok())
+        .unwrap_or_default();
     let mut refusals = read.refusals.clone();
     if yaml.len() > MAX_YAML {
         refusals.push("The YAML is too long for a page: use the command.".to_owned());
@@ -226,26 +223,11 @@ pub fn object_page(request: &Request, object: &ObjectName, read: &ReadObject) ->
     .render()
 }
 
-/// Returns an object as YAML without the fields that record which client wrote which field.
-fn yaml_of(object: &Value) -> String {
-    let mut object = object.clone();
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        metadata.remove("managedFields");
-    }
-    yaml_text(&object).unwrap_or_default()
-}
-
 fn events(events: &[Value], now: Timestamp) -> Vec<EventRow> {
     let text =
         |event: &Value, field: &str| event.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let time = |event: &Value| -> Option<Timestamp> {
-        let of_series = event.pointer("/series/lastObservedTime");
-        let others = ["lastTimestamp", "eventTime"].into_iter().map(|field| event.get(field));
-        let known = std::iter::once(of_series).chain(others);
-        known.flatten().filter_map(Value::as_str).find_map(|text| text.parse().ok())
-    };
     let mut sorted: Vec<(Option<Timestamp>, &Value)> =
-        events.iter().map(|event| (time(event), event)).collect();
+        events.iter().map(|event| (event_time(event), event)).collect();
     sorted.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
     let row = |(time, event): &(Option<Timestamp>, &Value)| {
         let count = event.get("count").or_else(|| event.pointer("/series/count")).and_then(Value::as_u64);

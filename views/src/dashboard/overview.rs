@@ -16,7 +16,7 @@ use super::chart::{self, Chart};
 use super::data::{Overview, OverviewQuery};
 use super::frame::{Frame, Request, Section};
 use super::links::Links;
-use super::marks::{Shape, Tag};
+use super::marks::{self, Shape, Tag};
 use super::page::{AddressedPage, Page, given};
 use super::text::{self, Moment};
 use crate::visibility::findings::grouped;
@@ -31,8 +31,6 @@ const MAX_ROWS: usize = 500;
 const KEPT_DEPTH: usize = 2;
 /// Most findings; equal ones of several objects are one.
 const MAX_FINDINGS: usize = 3;
-/// Reason of evictions by preemption.
-const PREEMPTED: &str = "Preempted";
 
 #[derive(Template)]
 #[template(path = "overview.html", config = "src/dashboard/askama.toml")]
@@ -323,7 +321,7 @@ fn tree_row(depth: usize, node: Node<'_>, (quota, links): (&QuotaView, &Links)) 
 fn day(trend: &LineReport, links: &Links) -> Option<Day> {
     let day = trend.day.as_ref()?;
     let wait = |seconds: Option<i64>| seconds.map_or_else(Moment::default, Moment::lasting);
-    let is_preemption = |row: &&ReasonCount| row.reason == PREEMPTED;
+    let is_preemption = |row: &&ReasonCount| row.reason == marks::PREEMPTED;
     let preempted = day.evictions_by_reason.iter().find(is_preemption).map_or(0, |row| row.count);
     let others = day.evictions_by_reason.iter().filter(|row| !is_preemption(row));
     let others: Vec<String> =

@@ -4,7 +4,7 @@ use super::bar::Bar;
 use super::links::Links;
 use super::marks::{self, Tag};
 use super::text::{self, Moment};
-use crate::visibility::views::{QuotaView, WorkloadView};
+use crate::visibility::views::{QuotaView, WorkloadState, WorkloadView};
 use jiff::Timestamp;
 
 /// A workload as a row.
@@ -30,7 +30,6 @@ impl WorkloadRow {
     pub(super) fn of(view: &WorkloadView, links: &Links, now: Timestamp) -> Self {
         let (namespace, name) = (&view.metadata.namespace, &view.metadata.name);
         let position = view.position.as_ref();
-        let is_pending = view.state == crate::visibility::views::WorkloadState::Pending;
         Self {
             id: format!("w-{}", view.metadata.uid),
             namespace: namespace.clone(),
@@ -44,10 +43,11 @@ impl WorkloadRow {
             priority: text::grouped(&view.priority.to_string()),
             since: Moment::ago(view.since, now),
             needs: marks::need(&view.needs),
-            tag: if is_pending {
-                Tag::of_pending(&view.reason, view.stuck)
-            } else {
-                Tag::of_state(view.state)
+            // A finished workload may have failed.
+            tag: match view.state {
+                WorkloadState::Pending => Tag::of_pending(&view.reason, view.stuck),
+                WorkloadState::Finished if !view.reason.is_empty() => Tag::of_end(&view.reason),
+                state => Tag::of_state(state),
             },
             blocked_by: marks::blocked_by(view),
         }

@@ -31,7 +31,7 @@ pub(super) fn grouped(digits: &str) -> String {
     text
 }
 
-pub(super) fn capitalized(text: &str) -> String {
+fn capitalized(text: &str) -> String {
     let mut rest = text.chars();
     rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
 }

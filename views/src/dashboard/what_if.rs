@@ -124,10 +124,7 @@ impl Page for WhatIfPage {
 fn render(request: &Request, data: &WhatIfPage) -> askama::Result<String> {
     let links = &request.links;
     let frame = Frame::of(request, "What if", Section::None, (&data.source, false));
-    let namespace = match &request.scope {
-        Scope::Namespace(name) => name.as_str(),
-        Scope::Cluster | Scope::Nothing => "",
-    };
+    let namespace = request.scope.namespace();
     WhatIfTemplate {
         frame: Frame { events: String::new(), ..frame },
         query: &data.query,

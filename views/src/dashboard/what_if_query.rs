@@ -5,7 +5,7 @@
 
 use super::links::Links;
 use crate::api::config::Duration;
-use crate::api::names::QUEUE_NAME_LABEL;
+use crate::api::names::{QUEUE_NAME_LABEL, UNCONSTRAINED_TOPOLOGY_ANNOTATION};
 use crate::simulate::{Changes, Edit, Manifests};
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
@@ -19,9 +19,8 @@ const MAX_CHANGES: usize = 20;
 const MAX_PODS: i64 = 100_000;
 /// Name of the form in messages about the job that it submits.
 pub const FORM: &str = "form";
-/// Annotations of pods in a topology: within one domain of a level, or anywhere.
+/// Annotation of pods within one domain of a level of a topology.
 const WITHIN: &str = "kueue.x-k8s.io/podset-required-topology";
-const ANYWHERE: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
 /// Value of `topology` for pods anywhere in it.
 const ANY: &str = "any";
 
@@ -132,9 +131,7 @@ impl WhatIfQuery {
         if self.run_for.is_empty() {
             return Ok(None);
         }
-        let length = Duration::parse(&self.run_for).map(Duration::signed);
-        let length = length.filter(|length| !length.is_negative());
-        let length = length.ok_or_else(|| {
+        let length = Duration::parse_length(&self.run_for).ok_or_else(|| {
             format!("for: a duration such as 90s, 10m or 1h30m is expected, not {:?}", self.run_for)
         })?;
         Ok(Some(length))
@@ -216,7 +213,7 @@ impl WhatIfQuery {
         }
         let annotations = match self.topology.as_str() {
             "" => json!({}),
-            ANY => json!({(ANYWHERE): "true"}),
+            ANY => json!({(UNCONSTRAINED_TOPOLOGY_ANNOTATION): "true"}),
             level => json!({(WITHIN): level}),
         };
         let job = job(&self.queue, pods, &Value::Object(requests), &annotations);

@@ -2,6 +2,7 @@
 //!
 //! Invariant: it shows only what the verdict contains; a part that the verdict lacks is absent.
 
+use super::flavors::FlavorQuery;
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::{Links, encode};
 use super::marks::{self, Shape, Tag};
@@ -425,14 +426,16 @@ fn ahead_note(verdict: &Verdict) -> String {
 }
 
 fn pod_set(pod_set: &PodSetAdmission, request: &Request) -> PodSetRow {
-    let namespace = match &request.scope {
-        Scope::Namespace(name) => name.as_str(),
-        Scope::Cluster | Scope::Nothing => "",
-    };
+    let namespace = request.scope.namespace();
     let resource = |need: &crate::visibility::views::Need| GrantedRow {
         amount: format!("{} {}", text::amount(&need.amount), need.resource),
         flavor: need.flavor.clone(),
-        href: request.links.with_query(&format!("/flavors/{}", encode(&need.flavor)), &[("ns", namespace)]),
+        href: FlavorQuery {
+            flavor: need.flavor.clone(),
+            namespace: namespace.to_owned(),
+            ..FlavorQuery::default()
+        }
+        .href(&request.links),
     };
     PodSetRow {
         name: pod_set.name.clone(),

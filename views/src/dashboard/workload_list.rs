@@ -2,7 +2,7 @@
 
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
-use super::marks::{Shape, Tag};
+use super::marks::Shape;
 use super::page::{AddressedPage, Page, given};
 use super::pending::{Choice, Paging, choices, selected};
 use super::rows::WorkloadRow;
@@ -198,7 +198,7 @@ fn render(request: &Request, data: &WorkloadListPage) -> askama::Result<String> 
     };
     let namespaces = if request.scope == Scope::Cluster { &data.namespaces } else { &request.namespaces };
     let row = |view: &WorkloadView| ListedRow {
-        row: WorkloadRow { tag: tag(view), ..WorkloadRow::of(view, links, request.now) },
+        row: WorkloadRow::of(view, links, request.now),
         detail: if view.state == WorkloadState::Admitted { String::new() } else { view.message.clone() },
     };
     WorkloadListTemplate {
@@ -224,14 +224,6 @@ fn render(request: &Request, data: &WorkloadListPage) -> askama::Result<String> 
         empty: empty_text(query),
     }
     .render()
-}
-
-/// Returns the tag of a row: a finished workload may have failed.
-fn tag(view: &WorkloadView) -> Tag {
-    match view.state {
-        WorkloadState::Finished if !view.reason.is_empty() => Tag::of_end(&view.reason),
-        state => Tag::of_state(state),
-    }
 }
 
 fn lede(data: &WorkloadListPage) -> String {

@@ -5,6 +5,7 @@
 use super::text_table::{Side, TextTable, printable};
 use super::views::{Look, shortened, since};
 use super::workload_object::{text_at, time_at};
+use jiff::Timestamp;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -116,19 +117,21 @@ pub fn conditions(object: &Value, look: Look) -> String {
     if table.is_empty() { String::new() } else { look.show(&table) }
 }
 
+/// Returns when an event happened last.
+pub fn event_time(event: &Value) -> Option<Timestamp> {
+    ["/lastTimestamp", "/series/lastObservedTime", "/eventTime", "/metadata/creationTimestamp"]
+        .iter()
+        .find_map(|pointer| time_at(event, pointer))
+}
+
 /// Returns events, the oldest first; a line if there are none, or if the user may not read them.
 pub fn events(events: Option<&[Value]>, look: Look) -> String {
     let Some(events) = events else { return "Events: (forbidden)\n".to_owned() };
     if events.is_empty() {
         return "Events: none\n".to_owned();
     }
-    let last = |event: &Value| {
-        ["/lastTimestamp", "/series/lastObservedTime", "/eventTime", "/metadata/creationTimestamp"]
-            .iter()
-            .find_map(|pointer| time_at(event, pointer))
-    };
     let mut ordered: Vec<&Value> = events.iter().collect();
-    ordered.sort_by_key(|event| last(event));
+    ordered.sort_by_key(|event| event_time(event));
     let columns =
         [("AGE", Side::Right), ("TYPE", Side::Left), ("EVENT", Side::Left), ("MESSAGE", Side::Left)];
     let mut table = TextTable::new(columns);
@@ -136,7 +139,7 @@ pub fn events(events: Option<&[Value]>, look: Look) -> String {
         let count = event.get("count").and_then(Value::as_u64).filter(|count| *count > 1);
         let times = count.map(|count| format!(" (x{count})")).unwrap_or_default();
         table.push([
-            format!("{}{times}", since(last(event), look)),
+            format!("{}{times}", since(event_time(event), look)),
             text(event, "/type"),
             text(event, "/reason"),
             shortened(&text(event, "/message")),

@@ -27,8 +27,7 @@ impl Rows<'_> {
         names: &str,
     ) -> i128 {
         let sets: &[PodSet] = record.effective_requests.pod_sets.as_deref().unwrap_or_default();
-        let is_named = |set: &PodSet| names.split(',').any(|name| *set.name == *name.trim());
-        let Some(last) = sets.iter().rposition(is_named) else { return 0 };
+        let Some(last) = sets.iter().rposition(|set| is_named(set, names)) else { return 0 };
         if self.quota.flavors_of(queue, &fr.resource) != [fr.clone()] {
             return 0;
         }
@@ -40,6 +39,11 @@ impl Rows<'_> {
         }
         sum
     }
+}
+
+/// Returns whether a pod set is one of those that a blocker names, with commas between them.
+fn is_named(set: &PodSet, names: &str) -> bool {
+    names.split(',').any(|name| *set.name == *name.trim())
 }
 
 impl Asked<'_> {
@@ -89,16 +93,14 @@ impl Asked<'_> {
 
     fn later_pod_sets(&self, blockers: &[Blocker]) -> Vec<BlockerView> {
         let sets: &[PodSet] = self.record.effective_requests.pod_sets.as_deref().unwrap_or_default();
-        let is_blocked = |set: &PodSet| {
-            blockers.iter().any(|blocker| blocker.pod_set.split(',').any(|name| *set.name == *name.trim()))
-        };
+        let is_blocked = |set: &PodSet| blockers.iter().any(|blocker| is_named(set, &blocker.pod_set));
         let Some(last) = sets.iter().rposition(is_blocked) else { return Vec::new() };
         if !blockers.iter().any(|blocker| blocker.kind == BlockerKind::InUse) {
             return Vec::new();
         }
         let is_of_last = |blocker: &&Blocker| {
-            let is_named = |set: &PodSet| blocker.pod_set.split(',').any(|name| *set.name == *name.trim());
-            blocker.kind == BlockerKind::InUse && sets.get(last).is_some_and(is_named)
+            let names_last = sets.get(last).is_some_and(|set| is_named(set, &blocker.pod_set));
+            blocker.kind == BlockerKind::InUse && names_last
         };
         let (mut sums, mut rows) = (BTreeMap::<&Arc<str>, i128>::new(), Vec::new());
         for (index, set) in sets.iter().enumerate() {

@@ -141,12 +141,9 @@ impl WorkloadSelector {
     /// Sets the name of the reader, if the selector needs it.
     #[must_use]
     pub fn for_reader(self, user: &str) -> Self {
-        if self.needs_reader() { self.of_user(user) } else { self }
-    }
-
-    /// Selects only what a user submitted.
-    #[must_use]
-    pub fn of_user(self, user: &str) -> Self {
+        if !self.needs_reader() {
+            return self;
+        }
         Self { submitter: Some(Submitter::Named(user.to_owned())), ..self }
     }
 

@@ -290,8 +290,7 @@ impl TableRow for Finding {
     ];
 
     fn cells(&self, _: Timestamp) -> Vec<Value> {
-        let slash = if self.object.namespace.is_empty() { "" } else { "/" };
-        let object = format!("{} {}{slash}{}", self.object.kind, self.object.namespace, self.object.name);
+        let object = format!("{} {}", self.object.kind, self.object.full_name());
         vec![
             json!(self.metadata.name),
             json!(self.severity.as_str()),

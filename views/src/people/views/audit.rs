@@ -104,8 +104,5 @@ fn object(object: &FindingObject) -> String {
 }
 
 fn full(kind: &str, object: &FindingObject) -> String {
-    match object.namespace.as_str() {
-        "" => format!("{kind}/{}", object.name),
-        namespace => format!("{kind}/{namespace}/{}", object.name),
-    }
+    format!("{kind}/{}", object.full_name())
 }

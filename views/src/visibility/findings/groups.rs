@@ -89,11 +89,8 @@ impl<'a> FindingGroup<'a> {
 
     /// Returns the names of the first objects with their namespaces, and whether there are others.
     fn names(&self) -> String {
-        let name = |finding: &Finding| match finding.object.namespace.as_str() {
-            "" => finding.object.name.clone(),
-            namespace => format!("{namespace}/{}", finding.object.name),
-        };
-        let names: Vec<String> = self.findings().take(NAMED).map(name).collect();
+        let names: Vec<String> =
+            self.findings().take(NAMED).map(|finding| finding.object.full_name()).collect();
         let rest = if self.others.len() >= NAMED { " and others" } else { "" };
         format!("{}{rest}", names.join(", "))
     }

@@ -144,3 +144,9 @@ pub enum Role {
 pub const fn is_false(flag: &bool) -> bool {
     !*flag
 }
+
+/// Returns whether a count is 0: such counts are not written.
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}

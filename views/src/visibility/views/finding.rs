@@ -59,6 +59,16 @@ pub struct FindingObject {
     pub name: String,
 }
 
+impl FindingObject {
+    /// Returns the name, after the namespace if there is one: `NAMESPACE/NAME`.
+    pub fn full_name(&self) -> String {
+        match self.namespace.as_str() {
+            "" => self.name.clone(),
+            namespace => format!("{namespace}/{}", self.name),
+        }
+    }
+}
+
 /// Workloads that are alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

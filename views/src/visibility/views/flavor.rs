@@ -1,6 +1,6 @@
 //! Flavors: nodes, quota, usage, and pods that still fit.
 
-use super::answer::{AmountView, ViewMetadata, is_false};
+use super::answer::{AmountView, ViewMetadata, is_false, is_zero};
 use super::queues::LocalQuotaView;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -94,11 +94,6 @@ pub struct DomainView {
     pub capacity: AmountView,
     /// Whether it is ready and not cordoned.
     pub schedulable: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// Number of nodes.

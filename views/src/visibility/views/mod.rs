@@ -18,7 +18,7 @@ mod workload;
 
 pub use answer::{
     AmountView, Answer, ListMetadata, Role, Source, SourceKind, ViewList, ViewMetadata, WithoutWorkload,
-    is_false,
+    is_false, is_zero,
 };
 pub use comparison::{Comparison, Factor, Scope};
 pub use finding::{Check, Finding, FindingCounts, FindingObject, Severity, WorkloadClass};

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a verdict contains only what the engine can show; a line that would be a guess is absent.
 
-use super::answer::{AmountView, is_false};
+use super::answer::{AmountView, is_false, is_zero};
 use super::comparison::Comparison;
 use super::workload::{Need, WorkloadView};
 use jiff::Timestamp;
@@ -246,11 +246,6 @@ pub struct Ahead {
     /// Whether only the first of them were examined for `hidden` and `stuck`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub more: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// A workload before another one.
