@@ -16,6 +16,7 @@ use super::timeline::{StatusSummary, Timeline};
 use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
+use crate::reconciler::failpoints::Failpoints;
 use crate::reconciler::{CoreSettings, Delta, Effect, SnapshotIntervals, Verb, WriteLimits};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -119,6 +120,8 @@ impl Simulation {
                 drift_check: SignedDuration::MAX,
                 head_check: SignedDuration::MAX,
             },
+            // A test halts the writes of a manager by them; an estimate of the same process would wait for ever.
+            failpoints: Failpoints::default(),
             ..options.core
         };
         let mut simulation = Self {

@@ -6,8 +6,13 @@ use crate::fixtures::simulate_cluster::{
 };
 use jiff::SignedDuration;
 use serde_json::{Value, json};
+use sluice_core::api::ObjectKey;
 use sluice_core::lifecycle::pods_ready::PodsReadyLimits;
+use sluice_core::reconciler::CoreSettings;
+use sluice_core::reconciler::failpoints::{Failpoint, FailpointScript, Failpoints, SecondPassGuard};
 use sluice_core::simulate::{Simulation, SimulationOptions, Until};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn with_class(mut job: Value, class: &str) -> Value {
     job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
@@ -368,4 +373,41 @@ fn endless_eviction_ends_as_livelock() {
         let end = report(&mut simulation);
         assert_eq!(end["end"], json!({"seconds": 1_728_000.0, "settled": false, "livelocked": false}));
     }
+}
+
+/// A script that halts every pass without guards, and records that it was asked.
+#[derive(Debug, Default)]
+struct HaltsAll(AtomicBool);
+
+impl FailpointScript for HaltsAll {
+    fn halts(&self, _: &ObjectKey, _: Failpoint) -> bool {
+        self.0.store(true, Ordering::Relaxed);
+        true
+    }
+
+    fn is_unguarded(&self, _: &ObjectKey) -> bool {
+        self.0.store(true, Ordering::Relaxed);
+        true
+    }
+
+    fn is_guard_disabled(&self, _: &ObjectKey, _: SecondPassGuard) -> bool {
+        self.0.store(true, Ordering::Relaxed);
+        true
+    }
+}
+
+/// Estimates have the settings of the manager in whose process they are made.
+#[test]
+fn failpoints_of_a_manager_do_not_reach_simulations() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "2", &json!({})));
+    objects.push(job("one", "q", 1, &json!({"sluice.dev/run-for": "10m"})));
+    let script = Arc::new(HaltsAll::default());
+    let shared: Arc<dyn FailpointScript> = script.clone();
+    let core = CoreSettings { failpoints: Failpoints(Some(shared)), ..CoreSettings::default() };
+    let mut simulation = Simulation::new(SimulationOptions { core, ..options() }).unwrap();
+    simulation.apply_all(manifests(&objects));
+    simulation.run(Until::Settled);
+    assert_eq!(history(&report(&mut simulation)), ["0.0 admitted team/one", "600.0 finished team/one"]);
+    assert!(!script.0.load(Ordering::Relaxed), "the script of the manager was asked");
 }
