@@ -32,14 +32,16 @@ pub(super) fn run(
     let level: Arc<dyn LogLevel> = shared.log_level.clone();
     let mut followed = FollowedFiles::new(settings, level);
     let deltas = shared.core.deltas.clone();
+    let estimates = Arc::clone(&shared.core.estimates);
     async move {
         loop {
             followed.read_log_level();
-            if let Some(limits) = followed.read_configuration()
-                && let Some(deltas) = deltas.upgrade()
-            {
-                // The receiver is dropped only when the process ends.
-                drop(deltas.send(Delta::PodsReadyLimits(limits)).await);
+            if let Some(limits) = followed.read_configuration() {
+                estimates.set_pods_ready_limits(limits.clone());
+                if let Some(deltas) = deltas.upgrade() {
+                    // The receiver is dropped only when the process ends.
+                    drop(deltas.send(Delta::PodsReadyLimits(limits)).await);
+                }
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }

@@ -9,6 +9,7 @@ use super::objects::FinishedWorkloads;
 use super::{NoSimulation, SimulationSource, Simulator};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
+use crate::lifecycle::pods_ready::PodsReadyLimits;
 use crate::server::apis::estimates::AskEstimate;
 use crate::server::bounded_work::WorkTime;
 use crate::simulate::SimulationOptions;
@@ -29,6 +30,11 @@ impl Estimates {
     /// Returns estimates from a cluster.
     pub fn new(source: SimulationSource) -> Self {
         Self { simulator: Simulator::new(source) }
+    }
+
+    /// Sets the timeouts of waiting for pods for this and for all answers that share its work, if pods are waited for.
+    pub fn set_pods_ready_limits(&self, limits: PodsReadyLimits) {
+        self.simulator.cluster.set_pods_ready_limits(limits);
     }
 }
 

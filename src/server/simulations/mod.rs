@@ -10,7 +10,7 @@ mod what_if;
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -21,6 +21,7 @@ use super::bounded_work::{BoundedWork, NoWork, WorkLimits, WorkTime};
 use crate::cache::Kind;
 use crate::kube::client::{Caller, Rate};
 use crate::kube::server_clock::ServerClock;
+use crate::lifecycle::pods_ready::PodsReadyLimits;
 use crate::simulate::SimulationOptions;
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
@@ -38,7 +39,7 @@ pub struct SimulationSource {
     pub clock: Arc<ServerClock>,
     /// The state with the number of pending workloads.
     pub published: Arc<ArcSwap<Snapshot>>,
-    /// Options, of which each question has its own start.
+    /// Options, of which each question has its own start, and the timeouts of waiting for pods that are then in force.
     pub options: SimulationOptions,
 }
 
@@ -80,6 +81,8 @@ struct Cluster {
     source: SimulationSource,
     /// Kinds on which decisions depend, Workloads last.
     kinds: Vec<Kind>,
+    /// The timeouts of waiting for pods in force; `None` if pods are not waited for.
+    pods_ready: ArcSwapOption<PodsReadyLimits>,
 }
 
 impl<A: Clone + Send + 'static> Simulator<A> {
@@ -87,7 +90,8 @@ impl<A: Clone + Send + 'static> Simulator<A> {
         let mut kinds = source.options.core.kinds();
         kinds.sort_by_key(|kind| *kind == Kind::Workload);
         let caller = source.caller.clone().with_rate(Some(LIST_RATE));
-        let cluster = Cluster { source: SimulationSource { caller, ..source }, kinds };
+        let pods_ready = ArcSwapOption::from_pointee(source.options.core.lifecycle.pods_ready.clone());
+        let cluster = Cluster { source: SimulationSource { caller, ..source }, kinds, pods_ready };
         Self { cluster: Arc::new(cluster), work: BoundedWork::new(WorkLimits::default()) }
     }
 
@@ -99,7 +103,9 @@ impl<A: Clone + Send + 'static> Simulator<A> {
     /// Returns the options of a simulation that begins now.
     fn options(&self) -> SimulationOptions {
         let source = &self.cluster.source;
-        SimulationOptions { start: source.clock.now(), ..source.options.clone() }
+        let mut options = SimulationOptions { start: source.clock.now(), ..source.options.clone() };
+        options.core.lifecycle.pods_ready = self.cluster.pods_ready.load().as_deref().cloned();
+        options
     }
 
     /// Returns the kept answer to a question of a user, or reads the objects and simulates. `asked` differs for each question;
@@ -145,6 +151,13 @@ impl<A: Clone + Send + 'static> Simulator<A> {
 }
 
 impl Cluster {
+    /// Follows a change of the timeouts as the core does: whether pods are waited for needs a restart.
+    fn set_pods_ready_limits(&self, limits: PodsReadyLimits) {
+        if self.pods_ready.load().is_some() {
+            self.pods_ready.store(Some(Arc::new(limits)));
+        }
+    }
+
     /// Returns the number of pending workloads.
     fn pending(&self) -> usize {
         let snapshot = self.source.published.load();
@@ -155,6 +168,49 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::AdmissionSettings;
+    use crate::reconciler::CoreSettings;
+    use jiff::{SignedDuration, Timestamp};
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    /// Estimates of a cluster whose API server never answers, with these timeouts.
+    fn estimates(pods_ready: Option<PodsReadyLimits>) -> Estimates {
+        let never = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, Infallible>>()
+        });
+        let mut core = CoreSettings::default();
+        core.lifecycle.pods_ready = pods_ready;
+        let (admission, start) = (AdmissionSettings::default(), Timestamp::UNIX_EPOCH);
+        Estimates::new(SimulationSource {
+            caller: Caller::new(kube::Client::new(never, "default"), Duration::from_secs(1)),
+            clock: Arc::new(ServerClock::starting_at(start)),
+            published: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
+            options: SimulationOptions { core, admission, start, run_for: None, recorded: None },
+        })
+    }
+
+    #[tokio::test]
+    async fn simulations_have_the_timeouts_in_force() {
+        let limits = |seconds: i64| PodsReadyLimits {
+            timeout: SignedDuration::from_secs(seconds),
+            recovery_timeout: None,
+            max_requeues: None,
+            backoff_base: SignedDuration::from_secs(60),
+            backoff_max: SignedDuration::from_hours(1),
+        };
+        for (at_start, expected) in [(Some(limits(300)), Some(limits(90))), (None, None)] {
+            let estimates = estimates(at_start.clone());
+            let what_if = estimates.simulator.sharing::<u32>();
+            let in_force = || {
+                let all = [estimates.simulator.options(), what_if.options()];
+                all.map(|options| options.core.lifecycle.pods_ready)
+            };
+            assert_eq!(in_force(), [at_start.clone(), at_start]);
+            estimates.set_pods_ready_limits(limits(90));
+            assert_eq!(in_force(), [expected.clone(), expected], "after the configuration was read again");
+        }
+    }
 
     #[test]
     fn a_bound_has_advice_and_a_failure_has_none() {
