@@ -197,6 +197,28 @@ async fn a_tenant_learns_when_and_no_name_of_another_tenant() {
     assert!(fixture.page("ann", "w-a").await.contains("other/secret-runs"));
 }
 
+/// The leader is needed for the verdict alone. The API and pages take each other's words for yes and no.
+#[tokio::test]
+async fn an_estimate_needs_no_leader() {
+    let fixture = Fixture::start().await;
+    fixture.views.leader.answers.store(false, Ordering::Relaxed);
+    for (value, is_asked) in [("true", true), ("1", true), ("false", false), ("0", false), ("", false)] {
+        let path = format!("/namespaces/ns/workloadviews/w-a/verdict?when={value}");
+        let answer = fixture.views.get_as("tenant", &path, "application/json").await;
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let verdict = answer.json();
+        let expected = is_asked.then(|| json!("2026-11-26T14:50:00Z"));
+        assert_eq!(
+            (&verdict["partial"], verdict["estimate"].get("notBefore")),
+            (&json!(true), expected.as_ref())
+        );
+    }
+    let path = "/namespaces/ns/workloadviews/w-a/verdict?when=soon";
+    let refused = fixture.views.get_as("tenant", path, "application/json").await;
+    assert_eq!(refused.status, 400);
+    assert!(refused.body.contains("is neither true nor false"), "{}", refused.body);
+}
+
 #[tokio::test]
 async fn pages_and_verdicts_count_together_and_the_third_gets_the_command() {
     let fixture = Fixture::start().await;

@@ -152,9 +152,11 @@ impl PageQuestion {
             ["workloads", namespace, name] => {
                 let name = WorkloadName { namespace: (*namespace).to_owned(), name: (*name).to_owned() };
                 match value("when").as_str() {
-                    "" => Self::Workload(name),
-                    "1" => Self::When(WhenQuery { workload: name }),
-                    other => return Err(BadAddress::Parameter(format!("when: {other:?} is not 1"))),
+                    "" | "0" | "false" => Self::Workload(name),
+                    "1" | "true" => Self::When(WhenQuery { workload: name }),
+                    other => {
+                        return Err(BadAddress::Parameter(format!("when: {other:?} is neither 1 nor 0")));
+                    }
                 }
             }
             ["jobs", namespace, kind, name] => Self::Job(JobName {
@@ -367,6 +369,13 @@ mod tests {
             assert_eq!(asked(&question.address()), question);
         }
         assert_eq!(asked("/workloads/ns/w?when=1").updated(), asked("/workloads/ns/w"));
+        for (value, same) in [("true", "?when=1"), ("false", ""), ("0", "")] {
+            // The aggregated API says true and false, and addresses are copied from one to the other.
+            assert_eq!(
+                asked(&format!("/workloads/ns/w?when={value}")),
+                asked(&format!("/workloads/ns/w{same}"))
+            );
+        }
         assert_eq!(asked("/pending?cq=all&ns=all"), asked("/pending"));
         let mine = asked("/mine?user=eve").for_viewer("ann/\n<b>");
         assert_eq!((mine.viewer(), mine.address().as_str()), ("ann/\n<b>", "/mine"));

@@ -59,9 +59,11 @@ impl Asked {
         let given = |name: &str| self.request.option(name).is_some_and(|text| !text.is_empty());
         let refused = |text: &str| Err(Box::new(status::bad_request(text)));
         match self.request.option("when").as_deref().unwrap_or_default() {
-            "" | "false" => Ok(false),
-            "true" if given("queue") || given("priority") => refused("when: not with queue or priority"),
-            "true" => Ok(true),
+            "" | "false" | "0" => Ok(false),
+            "true" | "1" if given("queue") || given("priority") => {
+                refused("when: not with queue or priority")
+            }
+            "true" | "1" => Ok(true),
             other => refused(&format!("when: {other:?} is neither true nor false")),
         }
     }
@@ -82,21 +84,20 @@ impl Asked {
             priority: self.priority()?,
         };
         let asks_when = self.asks_when()?;
-        match self.leader.answer(Question::Verdict(question.clone())).await {
-            Some(LeaderAnswer::Verdict(mut answer)) => {
-                if let Some(estimates) = self.estimates.as_ref().filter(|_| asks_when) {
-                    let user = self.request.user.name.clone();
-                    let estimate = estimates.estimate(answer.view.clone(), question.access, user).await;
-                    answer.view.estimate = Some(estimate);
-                }
-                self.send_one(*answer)
-            }
-            Some(LeaderAnswer::Refused(error)) => Err(self.refuse(&error)),
+        let mut answer = match self.leader.answer(Question::Verdict(question.clone())).await {
+            Some(LeaderAnswer::Verdict(answer)) => *answer,
+            Some(LeaderAnswer::Refused(error)) => return Err(self.refuse(&error)),
             _ => {
                 let own = verdict::verdict(&self.snapshot, &question, None);
                 let view = own.map_err(|error| self.refuse(&error))?;
-                self.send_one(Answer { view, source: self.source(), partial: true })
+                Answer { view, source: self.source(), partial: true }
             }
+        };
+        // It needs no leader: this process simulates the objects that it reads.
+        if let Some(estimates) = self.estimates.as_ref().filter(|_| asks_when) {
+            let user = self.request.user.name.clone();
+            answer.view.estimate = Some(estimates.estimate(answer.view.clone(), question.access, user).await);
         }
+        self.send_one(answer)
     }
 }
