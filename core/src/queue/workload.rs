@@ -26,6 +26,25 @@ pub struct PodSet {
     pub pod_requirements: Arc<PodRequirements>,
 }
 
+impl PodSet {
+    /// Whether the pod set is one of these, which are separated by commas as in a blocker.
+    pub fn is_named(&self, names: &str) -> bool {
+        names.split(',').any(|name| *self.name == *name.trim())
+    }
+
+    /// Returns what the pod sets after the named ones request of a resource. A blocker has the request of its own and of the earlier
+    /// pod sets, so that both together are the request of all; 0 if none has such a name.
+    pub fn later_request(sets: &[Self], names: &str, resource: &str) -> i128 {
+        let Some(last) = sets.iter().rposition(|set| set.is_named(names)) else { return 0 };
+        let mut sum = 0_i128;
+        for set in sets.iter().skip(last.saturating_add(1)) {
+            let amount = set.requests.get(resource).map_or(0, |amount| amount.to_i128());
+            sum = sum.saturating_add(amount.saturating_mul(set.count.into()));
+        }
+        sum
+    }
+}
+
 /// One of several alternatives of a workload, of which only one runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variant {

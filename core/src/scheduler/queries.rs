@@ -125,6 +125,16 @@ impl Engine {
         Amount::saturating_from_i128(free.max(0))
     }
 
+    /// The flavors with which a ClusterQueue has a quota of a resource, in the order of preference.
+    pub fn flavors_with(&self, cluster_queue: &str, resource: &str) -> Vec<FlavorResource> {
+        let groups = self.config.cluster_queue(cluster_queue).into_iter().flat_map(|queue| &queue.groups);
+        let covering = groups.filter(|group| group.covered_resources.iter().any(|one| **one == *resource));
+        covering
+            .flat_map(|group| &group.flavors)
+            .map(|one| FlavorResource::new(&one.name, resource))
+            .collect()
+    }
+
     /// Whether a ClusterQueue has quota for more than it is charged; with 0, whether it has it for what it is charged.
     pub fn has_room(&self, cluster_queue: &str, fr: &FlavorResource, more: Amount) -> bool {
         let ids = self.tree.leaf(cluster_queue).zip(self.tree.fr_id(fr));

@@ -258,7 +258,7 @@ fn blocker(row: &PendingRow) -> String {
         return row.reason.clone();
     };
     let node = blocker.node.replacen('/', " ", 1);
-    format!("{node}: {} of {} {}", blocker.available, blocker.requested, blocker.resource)
+    format!("{node}: {} of {} {}", blocker.available, blocker.amount(), blocker.resource)
 }
 
 #[cfg(test)]

@@ -335,10 +335,11 @@ impl Simulation {
                 Some(verdict) => (verdict.reason.as_str().to_owned(), verdict.to_string()),
                 None => pending_message(verdict, object),
             };
-            let blockers = verdict.into_iter().flat_map(|verdict| &verdict.blockers);
-            let blockers = blockers.map(|blocker| BlockerRow::new(blocker, &queue, engine, units));
-            let blockers = blockers.chain(behind.map(|verdict| BlockerRow::behind(&queue, &verdict.text)));
             let reader = ObstacleWords { engine, units, queue: &queue };
+            let sets = engine.workload(&key).map(|workload| &*workload.pod_sets).unwrap_or_default();
+            let blockers = verdict.into_iter().flat_map(|verdict| &verdict.blockers);
+            let blockers = blockers.map(|blocker| BlockerRow::new(blocker, sets, &reader));
+            let blockers = blockers.chain(behind.map(|verdict| BlockerRow::behind(&queue, &verdict.text)));
             let standing = standings.get(&*queue).zip(engine.workload(&key));
             let obstacle = standing.map_or(Obstacle::None, |(standing, workload)| {
                 Obstacle::in_queue(standing, workload, engine.pending_order())

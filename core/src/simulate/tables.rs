@@ -3,6 +3,7 @@
 use super::report::{AdmittedRow, PendingRow, QueueRow, Report};
 use super::timeline::{TimelineEntry, TimelineEventKind};
 use jiff::{SignedDuration, Unit};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// A table; the last column has no fixed width.
@@ -172,15 +173,18 @@ fn admitted_columns(row: &AdmittedRow) -> Vec<String> {
 fn pending_columns(row: &PendingRow) -> Vec<String> {
     // The available quota is not part of the message.
     let mut why = row.message.clone();
-    let mut free: Vec<String> = row
-        .blockers
-        .iter()
-        .filter(|blocker| blocker.kind == "inUse")
-        .map(|blocker| format!("{} {} of {}", blocker.available, blocker.resource, blocker.flavor))
-        .collect();
-    free.sort();
-    free.dedup();
+    // Each amount once, though several pod sets lack it.
+    let mut free: BTreeMap<String, String> = BTreeMap::new();
+    for blocker in row.blockers.iter().filter(|blocker| blocker.kind == "inUse") {
+        let amount = format!("{} {} of {}", blocker.available, blocker.resource, blocker.flavor);
+        let by_all = free.entry(amount).or_default();
+        if !blocker.requested_by_all.is_empty() {
+            *by_all = format!("; all pod sets request {}", blocker.requested_by_all);
+        }
+    }
     if !free.is_empty() {
+        let free: Vec<String> =
+            free.into_iter().map(|(amount, by_all)| format!("{amount}{by_all}")).collect();
         let _ = write!(why, " (free now: {})", free.join(", "));
     }
     match (row.never_fits, row.stuck) {

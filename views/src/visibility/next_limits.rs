@@ -27,23 +27,11 @@ impl Rows<'_> {
         names: &str,
     ) -> i128 {
         let sets: &[PodSet] = record.effective_requests.pod_sets.as_deref().unwrap_or_default();
-        let Some(last) = sets.iter().rposition(|set| is_named(set, names)) else { return 0 };
         if self.quota.flavors_of(queue, &fr.resource) != [fr.clone()] {
             return 0;
         }
-        let mut sum = 0_i128;
-        for set in sets.iter().skip(last.saturating_add(1)) {
-            for (_, amount) in set.requests.iter().filter(|(resource, _)| **resource == fr.resource) {
-                sum = sum.saturating_add(amount.to_i128().saturating_mul(set.count.into()));
-            }
-        }
-        sum
+        PodSet::later_request(sets, names, &fr.resource)
     }
-}
-
-/// Returns whether a pod set is one of those that a blocker names, with commas between them.
-fn is_named(set: &PodSet, names: &str) -> bool {
-    names.split(',').any(|name| *set.name == *name.trim())
 }
 
 impl Asked<'_> {
@@ -93,13 +81,13 @@ impl Asked<'_> {
 
     fn later_pod_sets(&self, blockers: &[Blocker]) -> Vec<BlockerView> {
         let sets: &[PodSet] = self.record.effective_requests.pod_sets.as_deref().unwrap_or_default();
-        let is_blocked = |set: &PodSet| blockers.iter().any(|blocker| is_named(set, &blocker.pod_set));
+        let is_blocked = |set: &PodSet| blockers.iter().any(|blocker| set.is_named(&blocker.pod_set));
         let Some(last) = sets.iter().rposition(is_blocked) else { return Vec::new() };
         if !blockers.iter().any(|blocker| blocker.kind == BlockerKind::InUse) {
             return Vec::new();
         }
         let is_of_last = |blocker: &&Blocker| {
-            let names_last = sets.get(last).is_some_and(|set| is_named(set, &blocker.pod_set));
+            let names_last = sets.get(last).is_some_and(|set| set.is_named(&blocker.pod_set));
             blocker.kind == BlockerKind::InUse && names_last
         };
         let (mut sums, mut rows) = (BTreeMap::<&Arc<str>, i128>::new(), Vec::new());

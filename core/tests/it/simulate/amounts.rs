@@ -182,3 +182,38 @@ fn amounts_beyond_a_double_are_texts() {
         );
     }
 }
+
+/// A workload is admitted as a whole, so what its later pod sets need of the same quota is missing, too.
+#[test]
+fn amounts_are_those_of_all_pod_sets() {
+    let mut objects = queues("cpu", &json!("4"));
+    objects[2]["spec"]["queueingStrategy"] = json!("StrictFIFO");
+    let with_priority = |name: &str, cpu: &str, priority: i32| {
+        let mut workload = workload(name, "cpu", cpu);
+        workload["spec"]["priority"] = json!(priority);
+        workload
+    };
+    let mut head = with_priority("head", "3", 9);
+    let mut second = head["spec"]["podSets"][0].clone();
+    second["name"] = json!("second");
+    second["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("1");
+    head["spec"]["podSets"].as_array_mut().unwrap().push(second);
+    objects.extend([with_priority("runs", "2", 100), head, with_priority("small", "1", 1)]);
+    let report = simulate(&objects);
+    let rows = serde_json::to_value(&report).unwrap()["pending"].clone();
+    let row = |name: &str| {
+        let mut all = rows.as_array().unwrap().iter();
+        all.find(|row| row["workload"] == format!("team/{name}")).unwrap_or_else(|| panic!("{rows}")).clone()
+    };
+    let waits = row("head");
+    assert_eq!(
+        ["requested", "requestedByAll", "available"].map(|field| waits["blockers"][0][field].clone()),
+        ["3", "4", "2"].map(Value::from)
+    );
+    assert_eq!(
+        row("small")["obstacle"],
+        "Behind team/head, the head of the StrictFIFO ClusterQueue q, which lacks 2 cpu in f"
+    );
+    let tables = report.tables(100);
+    assert!(tables.contains("(free now: 2 cpu of f; all pod sets request 4)"), "{tables}");
+}
