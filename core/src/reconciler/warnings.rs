@@ -1,8 +1,15 @@
-//! Warnings about objects: each is reported only once, until its text changes or the object is deleted.
+//! Warnings about objects: each is reported only once, until its text changes or the object is deleted, or, about what happens again and
+//! again, at most once in an interval.
 
 use crate::api::ObjectKey;
 use crate::cache::Kind;
+use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
+
+/// Least time between two warnings about what happens again and again to one object.
+const REPEAT_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
+/// Number of objects with such warnings above which earlier intervals are forgotten.
+const MAX_REPEATED: usize = 2_048;
 
 /// Warnings that were reported.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +22,8 @@ pub(crate) struct Warnings {
     gated_pods: BTreeMap<ObjectKey, String>,
     /// What blocks the pods of an admitted Workload, by Workload.
     blocked_pods: BTreeMap<ObjectKey, String>,
+    /// Time of the last warning about what happens again and again, by object.
+    repeated: BTreeMap<(Kind, ObjectKey), Timestamp>,
 }
 
 impl Warnings {
@@ -27,6 +36,20 @@ impl Warnings {
     pub(crate) fn record_as(&mut self, kind: Kind, key: &ObjectKey, reason: &str, note: &str) -> bool {
         let former = self.notes.insert((kind, key.clone()), (reason.to_owned(), note.to_owned()));
         former.is_none_or(|(_, former)| former != note)
+    }
+
+    /// Returns whether a warning about what happens again and again to an object is due, and records it then.
+    pub(crate) fn is_due(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) -> bool {
+        let is_recent = |last: &Timestamp| now.duration_since(*last) < REPEAT_INTERVAL;
+        if self.repeated.len() >= MAX_REPEATED {
+            self.repeated.retain(|_, last| is_recent(last));
+        }
+        let id = (kind, key.clone());
+        let is_due = !self.repeated.get(&id).is_some_and(is_recent);
+        if is_due {
+            self.repeated.insert(id, now);
+        }
+        is_due
     }
 
     /// Returns reason and note of the last warning about an object.
@@ -62,6 +85,7 @@ impl Warnings {
     /// Removes the warnings about a deleted object.
     pub(crate) fn forget(&mut self, kind: Kind, key: &ObjectKey) {
         self.notes.remove(&(kind, key.clone()));
+        self.repeated.remove(&(kind, key.clone()));
         if kind == Kind::Workload {
             self.blocked_pods.remove(key);
         }

@@ -28,6 +28,7 @@ mod slices;
 mod step;
 mod sync;
 mod taken_over;
+mod ungated;
 pub(super) mod units;
 mod without_workload;
 mod writes;

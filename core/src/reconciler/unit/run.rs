@@ -176,6 +176,7 @@ impl UnitStep<'_> {
         let stops = actions.iter().any(|action| action.change == Change::Stop);
         let ending = if stops { self.units.kept_children_that_end(unit) } else { Vec::new() };
         if ending.is_empty() && (!stops || self.is_confirmed(unit, workload)) {
+            self.report_ungated(unit, &actions);
             self.perform(unit, actions, "Stopped", message);
         }
         self.work_queue.add_all(ending.into_iter().map(ReconcileKey::Unit));

@@ -17,3 +17,4 @@ mod stopped;
 mod template;
 mod template_defaults;
 mod terminating;
+mod ungated;
