@@ -29,6 +29,7 @@ pub(crate) mod related;
 mod removal;
 pub mod size_index;
 pub mod state_index;
+mod submitter_index;
 mod tombstones;
 mod units;
 pub(crate) mod unreadable;

@@ -6,6 +6,7 @@
 use super::records::WorkloadRecord;
 use super::size_index::{Requesting, SizeIndex};
 use super::state_index::{ReasonSummary, Recent, RecentList, StateIndex, Waiting};
+use super::submitter_index::SubmitterIndex;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::order_tree::{Copies, OrderTree, Weighted};
@@ -54,6 +55,7 @@ pub struct WorkloadIndex {
     tree: OrderTree<Indexed>,
     states: StateIndex,
     sizes: SizeIndex,
+    submitters: SubmitterIndex,
     copies: Copies,
 }
 
@@ -63,6 +65,7 @@ impl WorkloadIndex {
         let old = old.as_ref().map(|old| &*old.0);
         self.states.replace(old, Some(record));
         self.sizes.replace(old, Some(record));
+        self.submitters.replace(old, Some(record));
     }
 
     pub(super) fn remove(&mut self, record: &Arc<WorkloadRecord>) {
@@ -70,6 +73,7 @@ impl WorkloadIndex {
         let old = old.as_ref().map(|old| &*old.0);
         self.states.replace(old, None);
         self.sizes.replace(old, None);
+        self.submitters.replace(old, None);
     }
 
     /// Number of Workloads.
@@ -97,6 +101,15 @@ impl WorkloadIndex {
     pub fn starting_at(&self, position: usize) -> impl Iterator<Item = &Arc<WorkloadRecord>> {
         let position = u32::try_from(position).unwrap_or(u32::MAX);
         self.tree.iter_from(position).0.map(|item| &item.0)
+    }
+
+    /// Iterates over the Workloads that a user submitted, in order, from a key on; none where submitters are not read.
+    pub fn of_submitter<'a>(
+        &'a self,
+        user: &str,
+        first: ObjectKey,
+    ) -> impl Iterator<Item = &'a Arc<WorkloadRecord>> + use<'a> {
+        self.submitters.starting_at(user, first)
     }
 
     /// Returns the number of pending Workloads by reason, with the oldest of each.

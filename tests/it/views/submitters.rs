@@ -1,11 +1,12 @@
 //! The submitter of a job, as its Workload and lists have it.
 
-use crate::fixtures::leading_core::{Core, JOB, job, writes};
+use crate::fixtures::leading_core::{Core, JOB, condition, job, workload, writes};
 use serde_json::{Value, json};
+use sluice::api::ObjectKey;
 use sluice::api::names::SUBMITTER_ANNOTATION;
 use sluice::cache::Kind;
 use sluice::dashboard::{MineQuery, build};
-use sluice::reconciler::{CopiedKeys, CoreSettings};
+use sluice::reconciler::{CopiedKeys, CoreSettings, Delta};
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::own_workloads::{OwnWorkloads, own_namespaces};
 use sluice::visibility::page::PageQuery;
@@ -101,4 +102,65 @@ fn pages_show_what_their_viewer_submitted() {
     assert_eq!((other.workloads, other.local_queues), (OwnWorkloads::default(), Vec::new()));
     assert_eq!(own_namespaces(&snapshot, "ann", 8), ["ns"]);
     assert!(own_namespaces(&snapshot, "eve", 8).is_empty() && own_namespaces(&snapshot, "ann", 0).is_empty());
+}
+
+/// A Workload that has ended, so that no queue has it.
+fn ended(name: &str, user: &str) -> Value {
+    let mut workload = workload(name, &[condition("Finished", "True", "Succeeded")]);
+    workload["metadata"]["annotations"] = json!({SUBMITTER_ANNOTATION: user});
+    workload
+}
+
+/// A page passes over at most 20,000 workloads: what is behind as many of another user is found by its submitter.
+#[test]
+fn lists_of_a_submitter_cost_what_the_submitter_has() {
+    let mut core = core_with(Some(SUBMITTER_ANNOTATION));
+    let numbers: Vec<usize> = (0..20_001).collect();
+    for part in numbers.chunks(1_000) {
+        let named = part.iter().map(|number| ended(&format!("a{number:05}"), "bob"));
+        let deltas: Vec<Delta> = named.map(|object| core.applied_delta(Kind::Workload, object)).collect();
+        core.feed_all(deltas);
+    }
+    for name in ["x", "y", "z"] {
+        core.put(Kind::Workload, ended(name, "ann"));
+    }
+    let snapshot = core.state.snapshot();
+    let page = |namespace: Option<&str>, limit: usize, token: &str| {
+        let selector = WorkloadSelector::parse("status=all,mine=true").unwrap().for_reader("ann");
+        let page = PageQuery { limit, continue_token: token.to_owned() };
+        let query = WorkloadQuery { namespace: namespace.map(str::to_owned), selector, page };
+        let (rows, metadata) = workloads(&snapshot, &Access::everything(), &query).unwrap();
+        let names: Vec<String> = rows.into_iter().map(|row| row.metadata.name).collect();
+        (names, metadata.continue_token)
+    };
+    for namespace in [None, Some("ns")] {
+        let (all, end) = page(namespace, 10, "");
+        assert_eq!(all, ["w-x", "w-y", "w-z"], "{namespace:?}");
+        let (first, token) = page(namespace, 2, "");
+        assert_eq!(first, ["w-x", "w-y"], "{namespace:?}");
+        let (rest, last) = page(namespace, 2, &token);
+        assert_eq!(rest, ["w-z"], "{namespace:?}");
+        assert!(end.is_empty() && !token.is_empty() && last.is_empty(), "{namespace:?}");
+    }
+    assert!(page(Some("other"), 10, "").0.is_empty());
+}
+
+#[test]
+fn the_index_of_submitters_follows_and_is_empty_without_a_key() {
+    let names = |core: &Core, user: &str| -> Vec<String> {
+        let index = core.state.snapshot().workloads;
+        let own = index.of_submitter(user, ObjectKey::new("", ""));
+        own.map(|record| record.meta.key.name.to_string()).collect()
+    };
+    for (key, found) in [(Some(SUBMITTER_ANNOTATION), vec!["w-a"]), (None, vec![])] {
+        let mut core = core_with(key);
+        core.put(Kind::Workload, ended("a", "ann"));
+        assert_eq!(names(&core, "ann"), found, "{key:?}");
+        core.put(Kind::Workload, ended("a", "bob"));
+        assert!(names(&core, "ann").is_empty());
+        assert_eq!(names(&core, "bob"), found, "{key:?}");
+        let (kind, key) = (Kind::Workload, ObjectKey::new("ns", "w-a"));
+        core.feed(Delta::Deleted { kind, key, uid: "workloads-w-a".into() });
+        assert!(names(&core, "bob").is_empty());
+    }
 }

@@ -1,12 +1,13 @@
 //! The workloads that one user submitted, by state.
 //!
-//! Invariants: only workloads that the reader may see are listed, whatever name they have; one pass over the workloads, and rows
-//! only of the shown ones.
+//! Invariants: only workloads that the reader may see are listed, whatever name they have; one pass over the workloads of the user, and
+//! rows only of the shown ones.
 
 use super::access::Access;
 use super::page::ModelError;
 use super::views::{WorkloadState, WorkloadView};
 use super::workload_row::{Rows, state_of};
+use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::conditions;
@@ -61,13 +62,10 @@ pub struct EvictedWorkload {
 fn own<'a>(
     snapshot: &'a Snapshot,
     access: &'a Access,
-    user: &'a str,
-) -> impl Iterator<Item = &'a WorkloadRecord> {
-    let is_own = move |record: &&WorkloadRecord| {
-        let submitter = record.annotations.submitter.as_deref().filter(|name| !name.is_empty());
-        submitter == Some(user) && access.sees(&record.meta.key.namespace)
-    };
-    snapshot.workloads.starting_at(0).map(|record| &**record).filter(is_own)
+    user: &str,
+) -> impl Iterator<Item = &'a WorkloadRecord> + use<'a> {
+    let all = snapshot.workloads.of_submitter(user, ObjectKey::new("", ""));
+    all.map(|record| &**record).filter(move |record| access.sees(&record.meta.key.namespace))
 }
 
 /// Returns the first namespaces with workloads of a user, at most `most`, whatever the user may read: the caller reviews a right in each

@@ -147,6 +147,14 @@ impl WorkloadSelector {
         Self { submitter: Some(Submitter::Named(user.to_owned())), ..self }
     }
 
+    /// Returns the submitter of all selected Workloads, if only those of one are selected; empty before the name is known.
+    pub(super) fn submitter(&self) -> Option<&str> {
+        self.submitter.as_ref().map(|submitter| match submitter {
+            Submitter::Reader => "",
+            Submitter::Named(user) => user.as_str(),
+        })
+    }
+
     /// Returns whether the submitter of a Workload matches.
     pub(super) fn matches_submitter(&self, record: &WorkloadRecord) -> bool {
         match &self.submitter {

@@ -135,18 +135,22 @@ impl<'a> WorkloadPage<'a> {
 
     fn by_name(self) -> Result<Rowset<WorkloadView>, ModelError> {
         let index = &self.rows.snapshot.workloads;
-        let scope = format!("name/{}", self.query.namespace.as_deref().unwrap_or_default());
-        let first = match (self.query.page.after(&scope)?, &self.query.namespace) {
-            (Some(after), _) => index.up_to(&ObjectKey::new(&after.namespace, &after.name)),
-            (None, Some(namespace)) => index.up_to(&ObjectKey::new(namespace, "")),
-            (None, None) => 0,
+        let namespace = self.query.namespace.as_deref();
+        let scope = format!("name/{}", namespace.unwrap_or_default());
+        // No Workload has an empty name, so that the page begins behind the key in each case.
+        let before = match self.query.page.after(&scope)? {
+            Some(after) => ObjectKey::new(&after.namespace, &after.name),
+            None => ObjectKey::new(namespace.unwrap_or_default(), ""),
         };
-        let in_namespace = |key: &ObjectKey| {
-            self.query.namespace.as_deref().is_none_or(|namespace| *key.namespace == *namespace)
+        let in_namespace = |key: &ObjectKey| namespace.is_none_or(|namespace| *key.namespace == *namespace);
+        let (rows, last) = if let Some(user) = self.query.selector.submitter() {
+            let own = index.of_submitter(user, before.clone()).map(|record| &record.meta.key);
+            let keys = own.skip_while(|key| **key == before).take_while(|key| in_namespace(key));
+            self.take(keys, |key| *key, |_, _| true)
+        } else {
+            let all = index.starting_at(index.up_to(&before)).map(|record| &record.meta.key);
+            self.take(all.take_while(|key| in_namespace(key)), |key| *key, |_, _| true)
         };
-        let keys =
-            index.starting_at(first).map(|record| &record.meta.key).take_while(|key| in_namespace(key));
-        let (rows, last) = self.take(keys, |key| *key, |_, _| true);
         Ok((rows, list_metadata(&scope, last.map(RowKey::named), None)))
     }
 
