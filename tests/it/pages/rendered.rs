@@ -4,8 +4,10 @@
 use crate::fixtures::recorded_pages::{PAGES, RecordedPage};
 use crate::fixtures::written_files::{Written, check_or_write};
 use regex::Regex;
-use serde_json::Value;
-use sluice::dashboard::{self, Freshness, Links, Message, MissingRight, Overview, Request, Scope};
+use serde_json::{Value, json};
+use sluice::dashboard::{
+    self, Fragments, Freshness, Links, Message, MissingRight, Overview, Request, Scope, changes,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -335,4 +337,23 @@ fn of_many_local_queues_those_with_the_most_workloads_are_shown() {
     assert!(html.contains("The LocalQueues with the most workloads are shown."));
     assert!(html.contains("queue-0499<") && html.contains("queue-0999<") && !html.contains("queue-0449<"));
     assert!(html.len() < 250_000, "{} bytes", html.len());
+}
+
+/// The stream sends the parts that have changed, and the names of the workloads on the nodes are such a part, from none to some and back.
+#[test]
+fn workloads_on_nodes_are_a_live_part() {
+    let there = recorded("flavor");
+    let mut gone = there.clone();
+    for block in gone["map"]["blocks"].as_array_mut().unwrap() {
+        for row in block["rows"].as_array_mut().unwrap() {
+            row["cells"].as_array_mut().unwrap().iter_mut().for_each(|cell| cell["workloads"] = json!([]));
+        }
+    }
+    let html = |value: &Value| render("flavor", value, &request("/flavors/h100-80g", Scope::Cluster));
+    let name = "rank/job-ranker-daily-77ac2";
+    for (before, after, is_shown) in [(&there, &gone, false), (&gone, &there, true)] {
+        let changed = changes(&mut Fragments::of(&html(before)), &html(after));
+        let (_, part) = changed.iter().find(|(id, _)| id == "occupied").expect("a part that changes");
+        assert_eq!(part.contains(name), is_shown, "{part}");
+    }
 }
