@@ -273,6 +273,8 @@ fn queues_have_quota_counts_and_reasons() {
         json!([{"flavor": "f", "resource": "cpu", "used": amount("0", 0), "available": amount("2", 2)}]);
     assert_eq!((json!(local.quota), local.pending.total), (own, 1));
     let all = queue_views::local_queues(&snapshot, &sums, (None, &PageQuery::default())).unwrap();
+    let named = queue_views::local_queues_of(&snapshot, &sums, &["ns", "none"]).unwrap();
+    assert_eq!(json!(named), json!(all.0));
     let names: Vec<&str> = all.0.iter().map(|queue| &*queue.metadata.name).collect();
     assert_eq!(names, ["lq", "second"]);
     let page = PageQuery { limit: 1, continue_token: String::new() };

@@ -385,3 +385,25 @@ pub fn local_queues(
     let view = |key: &&ObjectKey, queue: &snapshot::LocalQueueView| views.local_queue(access, key, queue);
     Ok(take_page(visible, (&scope, query.limit), view, row_key))
 }
+
+/// Returns all LocalQueues of these namespaces that the reader may see, by name in each. What all rows share is made once.
+///
+/// # Errors
+/// If the lists are not complete.
+pub fn local_queues_of(
+    snapshot: &Snapshot,
+    access: &Access,
+    namespaces: &[&str],
+) -> Result<Vec<LocalQueueView>, ModelError> {
+    if !snapshot.synced {
+        return Err(ModelError::NotSynced);
+    }
+    let views = QueueViews::of(snapshot);
+    let mut found = Vec::new();
+    for namespace in namespaces.iter().copied().filter(|namespace| access.sees(namespace)) {
+        let from = snapshot.queues.local_queues.range(ObjectKey::new(namespace, "")..);
+        let own = from.take_while(|(key, _)| *key.namespace == *namespace);
+        found.extend(own.map(|(key, queue)| views.local_queue(access, key, queue)));
+    }
+    Ok(found)
+}

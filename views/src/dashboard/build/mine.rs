@@ -1,12 +1,11 @@
 //! The value of the page of what the viewer submitted.
 
-use super::all;
 use crate::dashboard::mine::{MinePage, MineQuery};
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
 use crate::visibility::own_workloads::own_workloads;
 use crate::visibility::page::ModelError;
-use crate::visibility::queue_views::local_queues;
+use crate::visibility::queue_views::local_queues_of;
 use crate::visibility::views::Source;
 
 /// Rows of each state.
@@ -30,13 +29,10 @@ pub fn mine_page(
     } else if namespaces.is_empty() {
         namespaces = access.namespaces.iter().map(String::as_str).collect();
     }
-    let mut queues = Vec::new();
-    for namespace in namespaces.into_iter().take(MAX_NAMESPACES) {
-        queues.extend(all(|page| local_queues(snapshot, access, (Some(namespace), page)))?);
-    }
+    namespaces.truncate(MAX_NAMESPACES);
     Ok(MinePage {
         query: query.clone(),
-        local_queues: queues,
+        local_queues: local_queues_of(snapshot, access, &namespaces)?,
         workloads: found,
         history: None,
         source,
