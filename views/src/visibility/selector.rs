@@ -147,7 +147,7 @@ impl WorkloadSelector {
         Self { submitter: Some(Submitter::Named(user.to_owned())), ..self }
     }
 
-    /// Returns the submitter of all selected Workloads, if only those of one are selected; empty before the name is known.
+    /// Returns the submitter of all selected Workloads, if it selects by submitter; empty before the name is known.
     pub(super) fn submitter(&self) -> Option<&str> {
         self.submitter.as_ref().map(|submitter| match submitter {
             Submitter::Reader => "",
