@@ -57,6 +57,8 @@ pub(crate) struct PodRecord {
     pub(crate) resource_version: String,
     /// The node that the pod is bound to.
     pub(crate) node: Option<Arc<str>>,
+    /// Whether its containers run, as its phase says. No decision depends on it.
+    pub(crate) running: bool,
     /// When it counts as ended, if it is being deleted on a node.
     ends_at: Option<Timestamp>,
     /// Whether it counts as ended.
@@ -205,6 +207,7 @@ impl Cache {
         if matches!(phase, "Succeeded" | "Failed") {
             return self.remove_pod(key);
         }
+        let running = phase == "Running";
         let unschedulable = unschedulable(pod.status.as_ref());
         let spec = pod.spec.unwrap_or_default();
         let requests = pod_requests(&spec);
@@ -217,6 +220,7 @@ impl Cache {
             uid: Arc::from(pod.metadata.uid.as_deref().unwrap_or_default()),
             resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
             node: node.map(|node| self.nodes.interned_name(node)),
+            running,
             workload_pod: self.to_workload_pod(&pod.metadata).map(|workload_pod| {
                 let gates = spec.scheduling_gates.unwrap_or_default();
                 let waits = node.is_none() && !workload_pod.terminating;
@@ -236,6 +240,7 @@ impl Cache {
         };
         if let Some(known) = self.pods.by_key.get_mut(key).filter(same) {
             known.resource_version = record.resource_version;
+            known.running = record.running;
             // Requests of a workload's pod were compared above; those of other pods may have changed (in-place resize).
             let usage = match known.workload_pod {
                 Some(_) => UsageUpdate::Keep,
@@ -460,6 +465,7 @@ mod tests {
             uid: Arc::from("u"),
             resource_version: "7".to_owned(),
             node: Some(Arc::from("n")),
+            running: true,
             ends_at: None,
             lost: false,
             workload_pod: None,

@@ -7,13 +7,15 @@ use super::audit::Audit;
 use super::work_queue::{Alarm, ReconcileKey, WorkQueue};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
+use crate::cache::nodes::placement_of;
 use crate::frameworks::{JobKind, frameworks};
 use crate::quota::NodeRef;
-use crate::scheduler::Engine;
+use crate::scheduler::{Engine, Explanation};
 use crate::snapshot::{
     AuditFacts, ClusterQueueListing, Excerpt, FailedWrite, Inspection, JobName, NoWorkload, QueueListing,
     QueuedWrite, SentWrite, Timer, TimerCount, TimerView,
 };
+use crate::topology::Placement;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +27,30 @@ pub fn why_no_workload(core: &Reconciler, job: &JobName) -> Option<NoWorkload> {
     core.units().why_no_workload(kind, &key, core.warnings.last(Kind::of_job(kind), &key))
 }
 
+/// Most hosts of a Workload whose domains are looked up for one question.
+const MAX_HOSTS: usize = 500;
+
 impl Reconciler {
+    /// Explains what the pods of a Workload with quota do: their states, the domains of the hosts that they are assigned to, and what
+    /// keeps them from running. `None` if it has no quota.
+    pub fn explain_pods(&self, key: &ObjectKey) -> Option<Explanation> {
+        let mut explanation = self.units().explain_pods(key)?;
+        let admission = self.cache.workload(key)?.status.admission.as_ref()?;
+        let mut hosts = BTreeMap::new();
+        for set in &admission.pod_set_assignments {
+            let Some(placement) = placement_of(set).filter(Placement::is_by_host) else {
+                continue;
+            };
+            for host in placement.domains.iter().filter_map(|(values, _)| values.last()).take(MAX_HOSTS) {
+                let mut flavors = set.flavors.values();
+                let path = flavors.find_map(|flavor| self.engine.topology().path_of_host(flavor, host));
+                hosts.extend(path.map(|path| (Arc::clone(host), path)));
+            }
+        }
+        explanation.pods.get_or_insert_default().hosts = hosts;
+        Some(explanation)
+    }
+
     /// Returns writes and timers; each list has at most `limit` entries.
     pub fn inspect(&self, limit: usize, now: Timestamp) -> Inspection {
         let mut sent: Vec<_> = self.writes.in_flight().collect();

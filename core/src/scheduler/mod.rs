@@ -63,7 +63,7 @@ pub use decision::{
 };
 pub use engine::Engine;
 pub use explanation::{
-    Explanation, MAX_EVALUATIONS, PodsExplanation, PreemptionChances, SmallerFit, Supposition,
+    Explanation, MAX_EVALUATIONS, PodStates, PodsExplanation, PreemptionChances, SmallerFit, Supposition,
 };
 pub use flavor_capacity::{CapacityQuestion, CapacityReport, FlavorCapacity};
 pub use job_capacity::{JobCapacity, JobPodSet, JobPods};

@@ -218,6 +218,16 @@ impl TasCache {
         all
     }
 
+    /// Returns the values of a host at every level of a flavor's topology, the widest level first. `None` if the topology does not end
+    /// with hosts, or no node of the flavor is this host.
+    pub fn path_of_host(&self, flavor: &str, host: &Arc<str>) -> Option<DomainPath> {
+        let tree = self.trees.get(flavor).filter(|tree| tree.is_by_host())?;
+        let id = self.leaf_capacities.find(&CapacityKey::Host(Arc::clone(host)));
+        let claimed = id.and_then(|id| tree.claimed_path(id)).cloned();
+        // A node that is cordoned or not ready has no capacity; it is found where its name is that of its host.
+        claimed.or_else(|| tree.path_of(&self.nodes.get(host)?.spec.labels))
+    }
+
     /// Returns what pods outside topology assignments use on a node.
     fn non_tas_amount(&self, node: &str, resource: &Arc<str>) -> i128 {
         let usage = self.non_tas_usage_of(node);

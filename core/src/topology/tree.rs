@@ -132,6 +132,11 @@ impl TopologyTree {
         own.then(|| values.collect::<Option<Vec<Arc<str>>>>().map(Arc::from)).flatten()
     }
 
+    /// Returns the values of a leaf capacity at every level.
+    pub(super) fn claimed_path(&self, id: CapacityId) -> Option<&DomainPath> {
+        self.claimed_paths.get(&id)?.first().map(|(path, _)| path)
+    }
+
     pub(super) fn add_node(&mut self, id: CapacityId, node: &Arc<str>, path: DomainPath) {
         self.update_claimed_paths(id, |claims| {
             claims.insert((path, Arc::clone(node)));

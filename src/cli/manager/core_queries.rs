@@ -62,7 +62,7 @@ impl CoreQuery {
             Self::Explain(key, supposed, reply) => {
                 let until = Instant::now() + MAX_EXPLAINING;
                 let explanation = state.engine_mut().explain(&key, &supposed, &mut || Instant::now() < until);
-                let explanation = explanation.or_else(|| state.units().explain_pods(&key));
+                let explanation = explanation.or_else(|| state.explain_pods(&key));
                 drop(reply.send(explanation));
             }
             Self::Capacity(_, reply) if reply.is_closed() => {}

@@ -60,7 +60,7 @@ fn expected_reasons_of_pending_workloads() {
     let admitted = verdict(
         json!({"state": "Admitted", "reason": "", "position": null, "since": "2026-11-26T13:03:12Z", "admission": {
         "podSets": [{"name": "main", "count": 4, "resources": [{"resource": gpu, "amount": amount(32), "flavor": "h100-80g"}, {"resource": "cpu", "amount": amount(8), "flavor": "h100-80g"}],
-            "domains": {"b1/r4": 1, "b2/r3": 3}}],
+            "domains": {"b1/r4": 1, "b2/r3": 3}, "states": {"running": 3, "pending": 1, "ended": 0}}],
         "endsBy": "2026-11-27T01:00:00Z", "borrows": true, "preemptibleBy": ["a workload of ClusterQueue vision that reclaims its quota"]},
         "checks": [{"name": "capacity", "state": "Ready", "message": "Provisioned", "since": "2026-11-25T23:00:00Z"}]}),
     );

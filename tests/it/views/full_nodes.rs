@@ -44,6 +44,33 @@ fn what_is_on_full_nodes_is_named() {
     assert_eq!(text.matches("allows to fit only").count(), 1, "{text}");
 }
 
+/// Assignments have hosts alone; the topology's other levels come from the nodes, also from one that takes no pods at present.
+#[test]
+fn a_host_is_named_below_its_domains() {
+    let mut objects = objects();
+    let rack = "example.com/rack";
+    for object in &mut objects {
+        match object["kind"].as_str().unwrap() {
+            "Topology" => {
+                object["spec"]["levels"] =
+                    json!([{"nodeLabel": rack}, {"nodeLabel": "kubernetes.io/hostname"}]);
+            }
+            "Node" => object["metadata"]["labels"][rack] = json!("r7"),
+            _ => {}
+        }
+    }
+    let domains = |objects: &[Value]| {
+        let admission = why(objects, "on-n2").admission.unwrap();
+        admission.pod_sets[0].domains.keys().cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(domains(&objects), ["r7/n2"]);
+    let is_host = |object: &&mut Value| object["kind"] == "Node" && object["metadata"]["name"] == "n2";
+    objects.iter_mut().find(is_host).unwrap()["spec"] = json!({"unschedulable": true});
+    assert_eq!(domains(&objects), ["r7/n2"]);
+    objects.retain(|object| object["kind"] != "Node");
+    assert_eq!(domains(&objects), ["n2"], "the node is gone");
+}
+
 /// Returns each cell of a map that has workloads, with their names and amounts.
 fn occupied(page: &FlavorPage) -> Vec<String> {
     let blocks = page.map.iter().flat_map(|map| &map.blocks);

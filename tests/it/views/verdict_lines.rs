@@ -104,6 +104,47 @@ fn pods_that_do_not_run_are_said_of_an_admitted_workload() {
     }
 }
 
+/// Pods that have ended are not read: their number is that of the Workload. A pod without the name of a pod set belongs to none.
+#[test]
+fn pods_of_a_running_workload_are_counted_by_state_and_node() {
+    let owner =
+        || json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u-j", "controller": true}]);
+    let pod = |name: &str, set: &str, (phase, node): (&str, &str)| {
+        let mut metadata = meta(name, "ns");
+        metadata["annotations"] = json!({"kueue.x-k8s.io/workload": "w"});
+        metadata["labels"] = json!({"kueue.x-k8s.io/podset": set});
+        metadata["ownerReferences"] = owner();
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "x"}]}, "status": {"phase": phase}})
+    };
+    let mut objects = queues(&[("q", 9, json!({}))]);
+    let mut admitted = workload("w", "q", &[1, 5], true);
+    admitted["metadata"]["ownerReferences"] = owner();
+    admitted["status"]["reclaimablePods"] = json!([{"name": "set-1", "count": 2}]);
+    objects.push(admitted);
+    let without_pods = why(objects.clone(), "w").admission.unwrap();
+    assert!(without_pods.pod_sets.iter().all(|set| set.states.is_none()), "no pod was read");
+    objects.extend([
+        pod("a", "set-0", ("Running", "n1")),
+        pod("b", "set-1", ("Pending", "n1")),
+        pod("c", "set-1", ("Pending", "")),
+        pod("d", "set-1", ("Running", "n2")),
+        pod("e", "set-1", ("Running", "n2")),
+        pod("f", "set-1", ("Succeeded", "n2")),
+        pod("g", "other", ("Running", "n3")),
+    ]);
+    let admission = why(objects, "w").admission.unwrap();
+    let found: Vec<Value> =
+        admission.pod_sets.iter().map(|set| json!({"states": set.states, "nodes": set.nodes})).collect();
+    assert_eq!(
+        found,
+        [
+            json!({"states": {"running": 1, "pending": 0, "ended": 0}, "nodes": {"n1": 1}}),
+            json!({"states": {"running": 2, "pending": 2, "ended": 2}, "nodes": {"n1": 1, "n2": 2}}),
+        ]
+    );
+}
+
 #[test]
 fn a_workload_is_not_compared_with_itself() {
     let mut objects = queues(&[("q", 1, json!({}))]);

@@ -119,8 +119,11 @@ struct AheadRow {
 struct PodSetRow {
     name: String,
     count: String,
+    /// What the pods do: `3 running, 1 pending`; empty if that is not known.
+    states: String,
     resources: Vec<GrantedRow>,
-    domains: Vec<(String, String)>,
+    /// Domains of the topology, or nodes, with their pods.
+    places: Vec<(String, String)>,
 }
 
 /// An amount of a resource, with its flavor and the page of that.
@@ -441,9 +444,11 @@ fn pod_set(pod_set: &PodSetAdmission, request: &Request) -> PodSetRow {
         name: pod_set.name.clone(),
         count: text::counted(pod_set.count, "pod"),
         resources: pod_set.resources.iter().map(resource).collect(),
-        domains: pod_set
+        states: pod_set.states.map(|states| states.words()).unwrap_or_default(),
+        places: pod_set
             .domains
             .iter()
+            .chain(&pod_set.nodes)
             .map(|(domain, pods)| (domain.replace('/', " / "), text::counted(*pods, "pod")))
             .collect(),
     }

@@ -10,7 +10,7 @@ use super::views::{Source, SourceKind, Verdict};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::reconciler::{CoreSettings, Delta, Reconciler, why_no_workload};
-use crate::scheduler::{CapacityQuestion, CapacityReport, JobPods};
+use crate::scheduler::{CapacityQuestion, CapacityReport, Explanation, JobPods};
 use crate::snapshot::{AuditFacts, JobName, NoWorkload, Snapshot};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -41,6 +41,8 @@ pub struct OfflineState {
     core: Reconciler,
     snapshot: Snapshot,
     source: Source,
+    /// Whether the objects include pods: a reader may lack the right to list them.
+    has_pods: bool,
     /// Number of objects of kinds that are not watched, by kind.
     pub ignored: BTreeMap<String, usize>,
 }
@@ -62,6 +64,7 @@ impl OfflineState {
                 None => *ignored.entry(text("kind").to_owned()).or_default() += 1,
             }
         }
+        let has_pods = by_kind.contains_key(&Kind::Pod);
         for kind in core.kinds().to_vec() {
             let objects = by_kind.remove(&kind).unwrap_or_default();
             let applied = objects.into_iter().map(|object| Delta::Applied { kind, object });
@@ -72,7 +75,7 @@ impl OfflineState {
         core.apply(Delta::Tick, now);
         let snapshot = Snapshot { published_at: Some(now), ..core.snapshot() };
         let source = Source { kind, time: Some(now), ..Source::default() };
-        Self { core, snapshot, source, ignored }
+        Self { core, snapshot, source, has_pods, ignored }
     }
 
     /// Returns the snapshot, from which all models are made.
@@ -100,6 +103,15 @@ impl OfflineState {
         capacity(&mut self.core, question, &mut || true)
     }
 
+    /// Explains what the pods of a Workload with quota do. Without any pod among the objects nothing is known of their states.
+    fn explain_pods(&self, key: &ObjectKey) -> Option<Explanation> {
+        let mut explanation = self.core.explain_pods(key)?;
+        if let Some(pods) = explanation.pods.as_mut().filter(|_| !self.has_pods) {
+            pods.states.clear();
+        }
+        Some(explanation)
+    }
+
     /// Returns the verdict on a Workload, with the engine's explanation.
     ///
     /// # Errors
@@ -108,7 +120,7 @@ impl OfflineState {
         let supposed = question.supposition(&self.snapshot)?;
         let key = question.workload.key();
         let explanation = self.core.engine_mut().explain(&key, &supposed, &mut || true);
-        let explanation = explanation.or_else(|| self.core.units().explain_pods(&key));
+        let explanation = explanation.or_else(|| self.explain_pods(&key));
         verdict(&self.snapshot, question, explanation.as_ref())
     }
 }

@@ -86,9 +86,9 @@ pub fn verdict(
             }
         }
     } else if row.state != WorkloadState::Finished {
-        verdict.admission = Some(admission(rows, record, &row));
-        let blocked = explanation.and_then(|explanation| explanation.pods.as_ref());
-        verdict.blockers.extend(blocked.map(blocked_pods));
+        let pods = explanation.and_then(|explanation| explanation.pods.as_ref());
+        verdict.admission = Some(admission(rows, record, &row, pods));
+        verdict.blockers.extend(pods.filter(|pods| !pods.text.is_empty()).map(blocked_pods));
     }
     let obstacle =
         explanation.map(|explanation| &explanation.obstacle).filter(|_| row.state == WorkloadState::Pending);

@@ -4,7 +4,9 @@
 
 use super::amounts::amount_view;
 use super::preemptors::preemptible_by;
-use super::views::{AdmissionView, CheckView, HistoryEntry, Need, PodSetAdmission, WorkloadView};
+use super::views::{
+    AdmissionView, CheckView, HistoryEntry, Need, PodSetAdmission, PodStatesView, WorkloadView,
+};
 use super::workload_row::Rows;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::PodSetAssignment;
@@ -13,6 +15,8 @@ use crate::cache::records::WorkloadRecord;
 use crate::cache::state_index::{granted, granted_amount};
 use crate::lifecycle::conditions;
 use crate::quota::{FlavorResource, NodeRef};
+use crate::scheduler::PodsExplanation;
+use crate::topology::DomainPath;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::collections::BTreeMap;
@@ -83,11 +87,29 @@ fn text_of(condition: &Condition) -> String {
     queue.map(|name| format!("preempted by a workload of ClusterQueue {name}")).unwrap_or_default()
 }
 
-/// Returns the number of pods of a pod set by domain.
-fn domains(set: &PodSetAssignment) -> BTreeMap<String, u64> {
+/// Returns the number of pods of a pod set by domain. An assignment to hosts has their names alone; the pods' explanation has the
+/// domains that a host is in.
+fn domains(set: &PodSetAssignment, pods: Option<&PodsExplanation>) -> BTreeMap<String, u64> {
     let placement = placement_of(set);
     let domains = placement.iter().flat_map(|placement| &placement.domains).take(MAX_DOMAINS);
-    domains.map(|(values, pods)| (values.join("/"), u64::try_from(*pods).unwrap_or(0))).collect()
+    let named = |(values, count): &(DomainPath, i32)| {
+        let path = pods.zip(values.last()).and_then(|(pods, host)| pods.hosts.get(host));
+        (path.unwrap_or(values).join("/"), u64::try_from(*count).unwrap_or(0))
+    };
+    domains.map(named).collect()
+}
+
+/// Returns the states of the pods of a pod set, and, if it has no topology assignment, the number of its pods by node.
+fn pods_of(
+    set: &PodSetAssignment,
+    pods: Option<&PodsExplanation>,
+) -> (Option<PodStatesView>, BTreeMap<String, u64>) {
+    let Some(found) = pods.and_then(|pods| pods.states.get(set.name.as_str())) else {
+        return (None, BTreeMap::new());
+    };
+    let states = PodStatesView { running: found.running, pending: found.pending, ended: found.ended };
+    let nodes = found.nodes.iter().filter(|_| set.topology_assignment.is_none()).take(MAX_DOMAINS);
+    (Some(states), nodes.map(|(node, count)| (node.to_string(), *count)).collect())
 }
 
 /// Returns the resources of a pod set, the scarcest for the whole Workload first.
@@ -102,8 +124,13 @@ fn resources_of(rows: Rows<'_>, queue: &NodeRef, set: &PodSetAssignment, row: &W
     of_set.collect()
 }
 
-/// Returns the admission of a Workload with quota.
-pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadView) -> AdmissionView {
+/// Returns the admission of a Workload with quota, with what its pods do if that is known.
+pub(super) fn admission(
+    rows: Rows<'_>,
+    record: &WorkloadRecord,
+    row: &WorkloadView,
+    pods: Option<&PodsExplanation>,
+) -> AdmissionView {
     let admitted = conditions::true_since(&record.status, ConditionType::Admitted);
     let past = record.status.accumulated_past_execution_time_seconds.unwrap_or(0);
     let left = record.max_execution_seconds.map(|seconds| i64::from(seconds).saturating_sub(past.into()));
@@ -118,11 +145,16 @@ pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadV
     });
     AdmissionView {
         pod_sets: sets
-            .map(|set| PodSetAdmission {
-                name: set.name.clone(),
-                count: set.count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0),
-                resources: resources_of(rows, &queue, set, row),
-                domains: domains(set),
+            .map(|set| {
+                let (states, nodes) = pods_of(set, pods);
+                PodSetAdmission {
+                    name: set.name.clone(),
+                    count: set.count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0),
+                    resources: resources_of(rows, &queue, set, row),
+                    domains: domains(set, pods),
+                    states,
+                    nodes,
+                }
             })
             .collect(),
         ends_by: admitted

@@ -22,6 +22,7 @@ mod no_workload;
 mod ownership;
 mod resize;
 mod run;
+mod running_pods;
 mod set_of_pods;
 mod siblings;
 mod slices;

@@ -16,12 +16,9 @@ use crate::frameworks::{
     UnitSummary, framework, is_disowned_pod, own_workload_keys, path_of,
 };
 use crate::lifecycle::conditions;
-use crate::lifecycle::pod_blocker::{BlockedPods, PodBlocker};
 use crate::reconciler::settings::CoreSettings;
 use crate::reconciler::work_queue::ReconcileKey;
-use crate::scheduler::{Explanation, PodsExplanation};
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The units, as the cache has them.
@@ -50,24 +47,6 @@ impl<'a> Units<'a> {
             unit.workload = record.meta.key.clone();
         }
         Some(unit)
-    }
-
-    /// Explains why the pods of an admitted Workload do not run, although they have the quota: pods that name the Workload, and
-    /// pods of a group. `None` if nothing keeps them from running.
-    pub fn explain_pods(self, key: &ObjectKey) -> Option<Explanation> {
-        let record = self.cache.workload(key).filter(|record| record.may_run())?;
-        let mut blocked: BTreeMap<&str, &PodBlocker> = BTreeMap::new();
-        let named = self.cache.pods_of(key).filter(|(_, pod, _)| self.cache.belongs_to(pod, key));
-        for (pod, _, member) in named {
-            blocked.extend(member.blocker.as_ref().map(|blocker| (&*pod.name, blocker)));
-        }
-        let unit = self.of_workload(record).and_then(|unit| self.load(&unit));
-        for member in unit.iter().flat_map(LoadedUnit::members) {
-            blocked.extend(member.blocker.as_ref().map(|blocker| (&*member.key.name, blocker)));
-        }
-        let is_gated = blocked.values().any(|blocker| matches!(blocker, PodBlocker::ForeignGates(_)));
-        let text = BlockedPods::of(blocked)?.text;
-        Some(Explanation { pods: Some(PodsExplanation { text, is_gated }), ..Explanation::default() })
     }
 
     fn owner(self, key: &UnitKey) -> Option<&'a JobView> {

@@ -13,6 +13,7 @@ use crate::api::reason::PendingReason;
 use crate::queue::{Alone, Blocker, BlockerKind, PodSet, Workload};
 use crate::quota::{FlavorResource, FlavorResourceId, NodeId, NodeRef};
 use crate::resources::Amount;
+use crate::topology::DomainPath;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ pub struct Explanation {
     pub preemption: Option<PreemptionChances>,
     /// The greatest number of its pods that would be admitted now, if that is fewer than all and not 0.
     pub smaller: Option<SmallerFit>,
-    /// What keeps the pods of an admitted workload from running. The scheduler does not know it.
+    /// What the pods of a workload with quota do. The scheduler does not know it.
     pub pods: Option<PodsExplanation>,
     /// What it would preempt, if it may and that is enough.
     pub victims: Vec<ObjectKey>,
@@ -65,13 +66,31 @@ pub struct Supposition {
     pub priority: Option<i64>,
 }
 
-/// Why the pods of an admitted workload do not run, although they have the quota.
+/// What the pods of a workload with quota do, and why they do not run although they have the quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodsExplanation {
-    /// As a sentence without a full stop, with pods, gates and the message of the scheduler of pods.
+    /// Why they do not run, as a sentence without a full stop, with pods, gates and the message of the scheduler of pods; empty if
+    /// nothing is known to keep them from running.
     pub text: String,
     /// Whether a scheduling gate of another controller holds a pod.
     pub is_gated: bool,
+    /// States of the pods by pod set; empty if pods are not read.
+    pub states: BTreeMap<Arc<str>, PodStates>,
+    /// Domains of the hosts in its topology assignment, the widest level first. Hosts whose nodes are gone are absent.
+    pub hosts: BTreeMap<Arc<str>, DomainPath>,
+}
+
+/// Numbers of the pods of a pod set by state.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodStates {
+    /// Pods whose containers run.
+    pub running: u64,
+    /// Pods that exist and do not run yet: held by a gate, without a node, or starting.
+    pub pending: u64,
+    /// Pods that have ended and are not replaced, as the job's kind reports them.
+    pub ended: u64,
+    /// Pods that are bound, by node.
+    pub nodes: BTreeMap<Arc<str>, u64>,
 }
 
 /// Workloads that policies allow a workload to preempt.

@@ -6,8 +6,8 @@ use super::workloads::{node, or_dash};
 use super::{Look, comparison::comparison, estimate};
 use crate::people::text_table::{Side, TextTable, Tone, printable};
 use crate::visibility::views::{
-    Answer, BlockerKindView, BlockerView, ChangeKind, HistoryEntry, Role, Source, SourceKind, Verdict,
-    WorkloadState,
+    AdmissionView, Answer, BlockerKindView, BlockerView, ChangeKind, HistoryEntry, PodSetAdmission, Role,
+    Source, SourceKind, Verdict, WorkloadState,
 };
 use std::fmt::Write as _;
 
@@ -211,6 +211,22 @@ fn blocker_table(verdict: &Verdict, lead: &str, look: Look) -> String {
     look.show(&table)
 }
 
+/// Returns where the pods of a pod set are, with their number: domains of its topology, or nodes.
+fn places(pod_set: &PodSetAdmission) -> impl Iterator<Item = (&String, &u64)> {
+    pod_set.domains.iter().chain(&pod_set.nodes)
+}
+
+/// Returns what the pods of a Workload do: `3 running, 1 pending`, of each pod set if it has several.
+fn pod_states(admission: &AdmissionView) -> Option<String> {
+    let has_several = admission.pod_sets.len() > 1;
+    let of_set = |pod_set: &PodSetAdmission| {
+        let words = pod_set.states?.words();
+        Some(if has_several { format!("{}: {words}", pod_set.name) } else { words })
+    };
+    let states: Vec<String> = admission.pod_sets.iter().filter_map(of_set).collect();
+    (!states.is_empty()).then(|| states.join("; "))
+}
+
 fn admission_table(verdict: &Verdict, look: Look) -> String {
     let Some(admission) = &verdict.admission else { return String::new() };
     let mut table = TextTable::new([
@@ -222,11 +238,10 @@ fn admission_table(verdict: &Verdict, look: Look) -> String {
         ("WHERE", Side::Left),
     ]);
     for pod_set in &admission.pod_sets {
-        let domains: Vec<String> =
-            pod_set.domains.iter().map(|(domain, pods)| format!("{domain} ({pods})")).collect();
+        let places: Vec<String> = places(pod_set).map(|(place, pods)| format!("{place} ({pods})")).collect();
         for (number, need) in pod_set.resources.iter().enumerate() {
-            let (name, pods, domains) = match number {
-                0 => (pod_set.name.clone(), pod_set.count.to_string(), or_dash(&domains.join(", "))),
+            let (name, pods, places) = match number {
+                0 => (pod_set.name.clone(), pod_set.count.to_string(), or_dash(&places.join(", "))),
                 _ => (String::new(), String::new(), String::new()),
             };
             table.push([
@@ -235,7 +250,7 @@ fn admission_table(verdict: &Verdict, look: Look) -> String {
                 need.resource.clone(),
                 need.amount.value.clone(),
                 or_dash(&need.flavor),
-                domains,
+                places,
             ]);
         }
     }
@@ -289,6 +304,7 @@ fn lines(verdict: &Verdict, all: bool, look: Look) -> Vec<(&'static str, String)
         lines.push(("Check", format!("{} is {}{time}{message}", check.name, check.state)));
     }
     if let Some(admission) = &verdict.admission {
+        lines.extend(pod_states(admission).map(|states| ("Pods", states)));
         lines.extend(admission.ends_by.map(|time| ("Ends by", at(time, look))));
         lines.extend(
             admission.borrows.then(|| {

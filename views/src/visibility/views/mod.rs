@@ -4,6 +4,7 @@
 //! contains only what its reader may see, because it is built for that reader. Times are RFC 3339 in UTC, durations whole
 //! seconds, positions start at 1.
 
+mod admission;
 mod answer;
 mod comparison;
 mod finding;
@@ -16,6 +17,7 @@ mod usage_record;
 mod verdict;
 mod workload;
 
+pub use admission::{AdmissionView, PodSetAdmission, PodStatesView};
 pub use answer::{
     AmountView, Answer, ListMetadata, Role, Source, SourceKind, ViewList, ViewMetadata, WithoutWorkload,
     is_false, is_zero,
@@ -38,9 +40,8 @@ pub use queues::{
 };
 pub use usage_record::{RecordedRun, RecordedSums, UsageRecordReport, UsageRecordView, WaitCount};
 pub use verdict::{
-    AdmissionView, Ahead, AheadRow, BlockerKindView, BlockerView, ChangeKind, ChangeOption, CheckView,
-    Estimate, EstimatedRange, HistoryEntry, OptionNumber, PodSetAdmission, RefusedEstimate, Verdict,
-    WorkloadReference,
+    Ahead, AheadRow, BlockerKindView, BlockerView, ChangeKind, ChangeOption, CheckView, Estimate,
+    EstimatedRange, HistoryEntry, OptionNumber, RefusedEstimate, Verdict, WorkloadReference,
 };
 pub use workload::{JobView, Need, Position, WorkloadState, WorkloadView};
 

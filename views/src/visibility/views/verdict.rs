@@ -2,6 +2,7 @@
 //!
 //! Invariant: a verdict contains only what the engine can show; a line that would be a guess is absent.
 
+use super::admission::AdmissionView;
 use super::answer::{AmountView, is_false, is_zero};
 use super::comparison::Comparison;
 use super::workload::{Need, WorkloadView};
@@ -428,39 +429,4 @@ pub struct CheckView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub since: Option<Timestamp>,
-}
-
-/// What a Workload has.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AdmissionView {
-    /// The pod sets.
-    #[serde(default)]
-    pub pod_sets: Vec<PodSetAdmission>,
-    /// When it must end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub ends_by: Option<Timestamp>,
-    /// Whether it uses borrowed quota.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub borrows: bool,
-    /// What may preempt it, one sentence each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub preemptible_by: Vec<String>,
-}
-
-/// What a pod set has.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PodSetAdmission {
-    /// Name of the pod set.
-    pub name: String,
-    /// Number of its pods.
-    pub count: u64,
-    /// Amounts with their flavors.
-    #[serde(default)]
-    pub resources: Vec<Need>,
-    /// Number of pods by topology domain (its levels joined by `/`).
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub domains: BTreeMap<String, u64>,
 }
