@@ -258,7 +258,16 @@ fn expected_capacity_audit_and_status() {
     ]));
     check("audit", |look| views::audit(&findings, look));
     check("audit-none", |look| views::audit(&[], look));
-    check("audit-check", |look| views::finding(&findings[0], look));
+    check("audit-check", |look| views::findings_in_full(&findings[..1], look));
+    let lends = |name: &str| {
+        json!({"metadata": {"name": name}, "check": "lending-useless", "severity": "note", "object": {"kind": "ClusterQueue", "name": name},
+            "message": "it has a lending limit of cpu and no cohort", "evidence": {"limit": amount(4)},
+            "correction": format!("kubectl edit clusterqueue {name}; remove the lending limit")})
+    };
+    let alike: Vec<Finding> = read(json!(["interns", "night", "ranking"].map(lends)));
+    check("audit-alike", |look| {
+        format!("{}\n{}", views::audit(&alike, look), views::findings_in_full(&alike, look))
+    });
     let manager: ManagerView = read(json!({
         "metadata": {"name": "m-0"}, "version": "0.1.0", "leads": true,
         "leader": {"name": "kueue-controller-manager-7d9c4", "since": "2026-11-23T14:05:12Z", "readyReplicas": 2, "replicas": 2},

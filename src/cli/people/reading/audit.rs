@@ -79,7 +79,7 @@ pub(crate) async fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
         Ok(if args.check.is_empty() || wanted.is_empty() {
             views::audit(&wanted, look)
         } else {
-            wanted.iter().map(|finding| views::finding(finding, look)).collect::<Vec<_>>().join("\n")
+            views::findings_in_full(&wanted, look)
         })
     })?;
     let fails = args.fail_on.is_some_and(|least| wanted.iter().any(|finding| finding.severity <= least));

@@ -1,27 +1,31 @@
-//! Text of `audit`: findings as a table, and one finding in full.
+//! Text of `audit`: findings as a table, and findings in full.
+//!
+//! Invariant: equal findings of several objects are one row, as on the page; only CSV has a row for each, because a program reads it.
 
 use super::Look;
 use crate::people::text_table::{Side, TextTable, Tone, printable};
+use crate::visibility::findings::{FindingGroup, grouped};
 use crate::visibility::views::{Finding, FindingObject, OptionNumber, Severity, WorkloadClass};
 
-/// Returns the table of findings, and a line that counts them.
+/// Returns the table of findings, and a line that counts them one by one.
 pub fn audit(findings: &[Finding], look: Look) -> String {
     if findings.is_empty() {
         return "0 errors, 0 warnings, 0 notes.\n".to_owned();
     }
     let headings = ["SEVERITY", "CHECK", "OBJECT", "FINDING"];
     let mut table = TextTable::new(headings.map(|heading| (heading, Side::Left)));
-    for finding in findings {
-        let cells = [
-            finding.severity.as_str().to_owned(),
-            finding.check.as_str().to_owned(),
-            object(&finding.object),
-            finding.message.clone(),
-        ];
-        table.push_toned(cells, 0, tone(finding.severity));
-    }
+    let row = |finding: &Finding, objects: String, text: String| {
+        [finding.severity.as_str().to_owned(), finding.check.as_str().to_owned(), objects, text]
+    };
     if look.csv {
+        for finding in findings {
+            table.push(row(finding, object(&finding.object), finding.message.clone()));
+        }
         return look.show(&table);
+    }
+    for group in grouped(findings) {
+        let (objects, text) = objects_and_text(&group);
+        table.push_toned(row(group.first, objects, text), 0, tone(group.first.severity));
     }
     let count = |severity: Severity, noun: &str| {
         let number = findings.iter().filter(|finding| finding.severity == severity).count();
@@ -36,30 +40,39 @@ pub fn audit(findings: &[Finding], look: Look) -> String {
     )
 }
 
-/// Returns a finding in full: evidence, consequence and correction.
-pub fn finding(finding: &Finding, look: Look) -> String {
+/// Returns the object of a finding and its message, or the number of the objects and a sentence with their names.
+fn objects_and_text(group: &FindingGroup<'_>) -> (String, String) {
+    let first = &group.first.object;
+    if group.others.is_empty() {
+        return (object(first), group.first.message.clone());
+    }
+    (format!("{} {}", group.others.len().saturating_add(1), short_kind(&first.kind)), group.sentence())
+}
+
+/// Returns findings in full: evidence, consequence and correction; equal ones of several objects as one.
+pub fn findings_in_full(findings: &[Finding], look: Look) -> String {
+    grouped(findings).iter().map(|group| in_full(group, look)).collect::<Vec<_>>().join("\n")
+}
+
+fn in_full(group: &FindingGroup<'_>, look: Look) -> String {
+    let finding = group.first;
     let severity = finding.severity.as_str();
     let severity = if look.color { tone(finding.severity).paint(severity) } else { severity.to_owned() };
-    let mut lines = vec![format!(
-        "{severity} {} {}: {}",
-        finding.check.as_str(),
-        object(&finding.object),
-        printable(&finding.message)
-    )];
-    let number = |number: &OptionNumber| match number {
-        OptionNumber::Count(count) => count.to_string(),
-        OptionNumber::Amount(amount) => amount.value.clone(),
-    };
-    let evidence: Vec<String> =
-        finding.evidence.iter().map(|(name, value)| format!("{name} {}", number(value))).collect();
-    let (command, advice) = finding.command_and_advice();
+    let (objects, text) = objects_and_text(group);
+    let mut lines = vec![format!("{severity} {} {objects}: {}", finding.check.as_str(), printable(&text))];
+    let (command, advice) = group.command_and_advice();
+    let classes: Vec<String> = group
+        .findings()
+        .map(|finding| workloads(&finding.workloads))
+        .filter(|text| !text.is_empty())
+        .collect();
     let parts = [
         ("Says", finding.check.describe().to_owned()),
-        ("Evidence", evidence.join(", ")),
-        ("Of", workloads(&finding.workloads)),
+        ("Evidence", evidence(group)),
+        ("Of", classes.join(", ")),
         ("Leads to", finding.consequence.clone()),
-        ("Run", command.to_owned()),
-        ("Correct", advice.to_owned()),
+        ("Run", command),
+        ("Correct", advice),
     ];
     lines.extend(
         parts
@@ -68,6 +81,24 @@ pub fn finding(finding: &Finding, look: Look) -> String {
             .map(|(label, text)| format!("  {label:8}   {}", printable(text))),
     );
     lines.join("\n") + "\n"
+}
+
+/// Returns the numbers of a finding, `limit 16, workloads 27`, or of each object of equal findings, with its name.
+fn evidence(group: &FindingGroup<'_>) -> String {
+    let number = |number: &OptionNumber| match number {
+        OptionNumber::Count(count) => count.to_string(),
+        OptionNumber::Amount(amount) => amount.value.clone(),
+    };
+    let of_finding = |finding: &Finding| {
+        let numbers: Vec<String> =
+            finding.evidence.iter().map(|(name, value)| format!("{name} {}", number(value))).collect();
+        let numbers = numbers.join(", ");
+        if group.others.is_empty() || numbers.is_empty() {
+            return numbers;
+        }
+        format!("{}: {numbers}", finding.object.full_name())
+    };
+    group.findings().map(of_finding).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
 /// `ns/a, ns/b and 2 like it`.
@@ -92,17 +123,17 @@ const fn tone(severity: Severity) -> Tone {
 
 /// Returns `cq/NAME`, or `KIND/NAMESPACE/NAME` with the kind's short name.
 fn object(object: &FindingObject) -> String {
-    let kind = match object.kind.as_str() {
-        "ClusterQueue" => "cq",
-        "LocalQueue" => "lq",
-        "ResourceFlavor" => "rf",
-        "Namespace" => "ns",
-        "Workload" => "wl",
-        other => return full(&other.to_lowercase(), object),
-    };
-    full(kind, object)
+    format!("{}/{}", short_kind(&object.kind), object.full_name())
 }
 
-fn full(kind: &str, object: &FindingObject) -> String {
-    format!("{kind}/{}", object.full_name())
+/// Returns the short name of a kind, as verbs take it.
+fn short_kind(kind: &str) -> String {
+    match kind {
+        "ClusterQueue" => "cq".to_owned(),
+        "LocalQueue" => "lq".to_owned(),
+        "ResourceFlavor" => "rf".to_owned(),
+        "Namespace" => "ns".to_owned(),
+        "Workload" => "wl".to_owned(),
+        other => other.to_lowercase(),
+    }
 }

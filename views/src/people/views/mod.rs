@@ -22,7 +22,7 @@ mod why;
 mod workloads;
 
 pub use amount::ResourceNames;
-pub use audit::{audit, finding};
+pub use audit::{audit, findings_in_full};
 pub use capacity::{capacity, capacity_of_each, queue_capacity};
 pub use cluster_queues::{cluster_queue_tables, cluster_queues, default_flavor_resource, flavor_resources};
 pub use cohort_tree::{Forest, cohort_tree, cohort_trees, cycles};
