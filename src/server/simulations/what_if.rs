@@ -194,6 +194,19 @@ mod tests {
     }
 
     #[test]
+    fn a_change_that_cannot_be_made_is_refused_with_its_flag() {
+        for (address, refused) in [
+            ("/what-if?add=1&like=n9", "--add-nodes 1 --like n9: Node n9 not found"),
+            ("/what-if?drain=n9", "--drain n9: Node n9 not found"),
+            ("/what-if?quota=cq%3Ag%3Acpu%3D1", "--quota cq:g:cpu=1: ClusterQueue cq has no quota for cpu"),
+            ("/what-if?quota=gone%3Af%3Acpu%3D1", "--quota gone:f:cpu=1: ClusterQueue gone not found"),
+        ] {
+            let error = answer(&query(address), Access::everything()).unwrap_err();
+            assert!(error.starts_with(refused), "{address}: {error}");
+        }
+    }
+
+    #[test]
     fn a_job_of_the_form_is_submitted_or_refused() {
         let submitted = query("/what-if?ns=own&queue=lq&pods=1&pod=cpu%3D1");
         let found = answer(&submitted, Access::everything()).unwrap();

@@ -228,6 +228,33 @@ fn markup_and_direction_marks_in_any_text_are_shown_as_text() {
     assert!(replaced > 300, "{replaced} texts");
 }
 
+/// Places of pods are keys of the value, which come from labels of nodes.
+#[test]
+fn markup_in_names_of_places_is_shown_as_text() {
+    let mut value = recorded("workload_running");
+    let pod_set = &mut value["admission"]["podSets"][0];
+    for places in ["domains", "nodes"] {
+        pod_set[places] = serde_json::json!({HOSTILE: 1, "/": 2, "": 3});
+    }
+    let html = render("workload_running", &value, &request("/workloads/rank/x", Scope::Cluster));
+    assert!(!html.contains("<img") && !html.contains("onerror=alert(1)>"), "{html}");
+    assert_eq!(html.matches("&lt;img src=x").count(), 2, "{html}");
+}
+
+#[test]
+fn a_user_name_of_a_kilobyte_is_shown_as_text() {
+    let user = format!("system:serviceaccount:a:{}", "<u>/\r\n\"".repeat(170));
+    for page in &PAGES {
+        let request = Request { user: user.clone(), ..request(page.address, Scope::Cluster) };
+        let html = render(page.name, &recorded(page.name), &request);
+        assert!(!html.contains("<u>"), "{}", page.name);
+        let (_, named) = html.split_once("<span class=\"user\" title=\"").unwrap();
+        let (title, shown) = named.split_once("\">").unwrap();
+        assert!(title.starts_with("system:serviceaccount:a:&lt;u&gt;/"), "{}: {title}", page.name);
+        assert!(shown.starts_with("&lt;u&gt;/"), "{}", page.name);
+    }
+}
+
 #[test]
 fn all_addresses_have_the_path_prefix() {
     let plain = pages(&Links::default());

@@ -104,6 +104,23 @@ fn a_dump_says_why_it_does_not_know() {
         let outcome = run(&server, &dump, line);
         assert_eq!((outcome.code, lines(&outcome)), (0, vec![expected.to_owned()]), "{line}");
     }
+    let mut leaving = cluster();
+    leaving.pending("off", "known", 2, 5)["spec"]["active"] = json!(false);
+    leaving.pending("going", "known", 2, 5)["metadata"]["deletionTimestamp"] = json!("2026-11-26T13:59:00Z");
+    let gone = Dump::write("leaving", &leaving, &configured());
+    for (line, expected) in [
+        (
+            "why off --when",
+            "Estimate no estimate: it is deactivated: sluice resume workload lets it wait again",
+        ),
+        ("why going --when", "Estimate no estimate: it has been deleted"),
+    ] {
+        let outcome = run(&server, &gone, line);
+        assert_eq!((outcome.code, lines(&outcome)), (0, vec![expected.to_owned()]), "{line}: {outcome:?}");
+    }
+    let outcome = run(&server, &gone, "why nothing --when");
+    assert!(outcome.code == 1 && outcome.out.is_empty(), "{outcome:?}");
+    assert!(outcome.err.contains("\"nothing\" not found"), "{outcome:?}");
     let outcome = run(&server, &dump, "why waits --when --fail-pending");
     assert_eq!(outcome.code, 4);
     let outcome = run(&server, &dump, "why huge --when -o jsonpath={.estimate.refused}");

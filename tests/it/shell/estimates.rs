@@ -37,6 +37,7 @@ fn objects() -> Vec<(Kind, Value)> {
     cluster.running("own-runs", "lq", 2, 10);
     cluster.pending("w-a", "lq", 3, 5);
     cluster.pending("w-b", "lq", 3, 5);
+    cluster.pending("w-off", "lq", 1, 5)["spec"]["active"] = json!(false);
     let own = cluster.objects.len();
     cluster.local_queue("secret-queue", "q");
     cluster.running("secret-runs", "secret-queue", 1, 10);
@@ -217,6 +218,25 @@ async fn an_estimate_needs_no_leader() {
     let refused = fixture.views.get_as("tenant", path, "application/json").await;
     assert_eq!(refused.status, 400);
     assert!(refused.body.contains("is neither true nor false"), "{}", refused.body);
+}
+
+/// The page may be a bookmark: what it asks about has started, ended or gone since.
+#[tokio::test]
+async fn a_workload_that_does_not_wait_gets_the_reason() {
+    let fixture = Fixture::start().await;
+    for (workload, expected) in [
+        ("own-runs", "it is not pending (Admitted)"),
+        ("lq-0", "it has finished"),
+        ("w-off", "it is deactivated: sluice resume workload lets it wait again"),
+        ("gone", "it has been deleted"),
+        // Of another namespace, so that none of this name is in its own.
+        ("secret-waits", "it has been deleted"),
+    ] {
+        for user in ["tenant", "ann"] {
+            let page = fixture.page(user, workload).await;
+            assert!(page.contains(expected), "{workload}: {page}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -72,6 +72,31 @@ fn users_list_what_they_submitted_where_they_may_read() {
     assert!(workloads(&snapshot, &all, &query).unwrap().0.is_empty(), "the reader is not known");
 }
 
+/// Identity providers give names of any length and with any characters. A longer name than the bound is that of no submitter.
+#[test]
+fn a_long_name_with_line_ends_is_compared_as_it_is() {
+    let mut core = core_with(Some(SUBMITTER_ANNOTATION));
+    let longest = "a/\r\n".repeat(256);
+    let longer = format!("{longest}b");
+    created(&mut core, "a", &longest, "");
+    created(&mut core, "b", &longer, "");
+    core.advance_seconds(1);
+    let snapshot = core.state.snapshot();
+    let access = Access::to_namespace("ns", TenantDetail::Sums);
+    for (user, expected) in [(&longest, vec!["a"]), (&longer, vec![]), (&"a/".to_owned(), vec![])] {
+        let selector = WorkloadSelector::parse("status=all,mine=true").unwrap().for_reader(user);
+        let query = WorkloadQuery { namespace: None, selector, page: PageQuery::default() };
+        let (rows, _) = workloads(&snapshot, &access, &query).unwrap();
+        let names: Vec<String> = rows.into_iter().filter_map(|row| Some(row.job?.name)).collect();
+        assert_eq!(names, expected, "{} bytes", user.len());
+        let asked = MineQuery { namespace: String::new(), user: user.clone() };
+        let page = build::mine_page(&snapshot, &access, (&asked, Source::default())).unwrap();
+        let of_all = [&page.workloads.pending, &page.workloads.running, &page.workloads.finished];
+        let shown: usize = of_all.iter().map(|list| list.items.len()).sum();
+        assert_eq!(shown, expected.len(), "{} bytes", user.len());
+    }
+}
+
 /// The page of two users, and of one that may not read the namespace.
 #[test]
 fn pages_show_what_their_viewer_submitted() {

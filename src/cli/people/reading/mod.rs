@@ -4,6 +4,7 @@
 
 pub(super) mod audit;
 pub(super) mod capacity;
+mod clock;
 pub(super) mod describe;
 mod export;
 mod export_file;
@@ -35,6 +36,7 @@ use jiff::tz::{Offset, TimeZone};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use self::clock::time_of;
 use super::args::OutputArgs;
 use super::connection::{ConnectionArgs, Session};
 use super::failure::{FORBIDDEN, NOT_FOUND, UNAVAILABLE, print_error};
@@ -221,13 +223,6 @@ async fn wait_to_read_again() {
 fn terminal_width() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
-}
-
-/// Returns the time to which ages are counted: now, or the time of a dump.
-pub(super) fn time_of(answer: &Value) -> Timestamp {
-    let is_file = answer.pointer("/source/kind").and_then(Value::as_str) == Some("file");
-    let time = answer.pointer("/source/time").and_then(Value::as_str).filter(|_| is_file);
-    time.and_then(|time| time.parse().ok()).unwrap_or_else(Timestamp::now)
 }
 
 /// Reads an answer as views.

@@ -5,9 +5,9 @@
 
 use std::time::Instant;
 
-use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use super::clock::corrected;
 use super::read;
 use super::recorded_runs::read_runs;
 use crate::api::ObjectKey;
@@ -17,12 +17,7 @@ use crate::cli::people::pages::encoded;
 use crate::cli::people::source::VIEWS;
 use crate::simulate::estimate::{NoRange, Question, RecordedRun, Refusal, TIME_LIMIT, estimate};
 use crate::visibility::estimate::{refused, refused_at_once, view};
-use crate::visibility::views::{Answer, Estimate, Source, SourceKind, Verdict};
-
-/// Least difference to the manager's time by which the clock of this machine is taken to be wrong.
-const WRONG_CLOCK: SignedDuration = SignedDuration::from_mins(1);
-/// Most of it: by more, the manager has heard nothing for long.
-const SILENT: SignedDuration = SignedDuration::from_hours(1);
+use crate::visibility::views::{Answer, Estimate, Verdict};
 
 /// An estimate, and whether the user lacks a right for a better one.
 pub(super) struct Found {
@@ -48,7 +43,7 @@ pub(super) async fn admission(
         let estimate = of_manager(session, workload).await.unwrap_or(forbidden);
         return Ok(Found { estimate, lacks_right: true });
     }
-    options.start = start(options.start, &answer.source);
+    options.start = corrected(options.start, (answer.source.kind, answer.source.time));
     let simulate = |recorded: &[RecordedRun]| {
         let begun = Instant::now();
         let question = Question { workload, objects: &objects, recorded, sees: &|_| true };
@@ -90,40 +85,4 @@ async fn of_manager(session: &Session, workload: &ObjectKey) -> Option<Estimate>
     );
     let answer: Value = session.caller.get(&path).await.ok()?;
     read::<Answer<Verdict>>(&answer).ok()?.view.estimate
-}
-
-/// Returns the time from which run times count: that of this machine, or that of the manager if they differ. The answer of the manager
-/// is new, so that the difference is that of the clocks.
-fn start(now: Timestamp, source: &Source) -> Timestamp {
-    let manager = source.time.filter(|_| source.kind == SourceKind::Manager);
-    let is_off = |time: &Timestamp| {
-        let difference = now.duration_since(*time).abs();
-        WRONG_CLOCK < difference && difference <= SILENT
-    };
-    manager.filter(is_off).unwrap_or(now)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn a_clock_that_is_off_is_replaced_by_that_of_the_manager() {
-        let now = Timestamp::from_second(1_000_000).unwrap();
-        for (kind, seconds, expected) in [
-            ("manager", 30, 0),
-            ("manager", 300, 300),
-            ("manager", -300, -300),
-            // A replica that has heard nothing for a day.
-            ("manager", -86_400, 0),
-            ("file", -300, 0),
-        ] {
-            let at = |offset: i64| Timestamp::from_second(1_000_000 + offset).unwrap();
-            let source =
-                json!({"kind": kind, "replica": "m", "stateVersion": 0, "time": at(seconds).to_string()});
-            let source: Source = serde_json::from_value(source).unwrap();
-            assert_eq!(start(now, &source), at(expected), "{kind} {seconds}");
-        }
-    }
 }

@@ -1,0 +1,70 @@
+//! The time to which ages and run times are counted, also where the clock of this machine is wrong.
+//!
+//! Invariant: a difference to the manager's time counts only if it can be that of the clocks: a manager that has heard nothing for long
+//! answers with the time of its state.
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::visibility::views::SourceKind;
+
+/// Least difference to the manager's time by which the clock of this machine is taken to be wrong.
+const WRONG_CLOCK: SignedDuration = SignedDuration::from_mins(1);
+/// Most of it: by more, the manager has heard nothing for long.
+const SILENT: SignedDuration = SignedDuration::from_hours(1);
+
+/// Returns the time from which run times count: that of this machine, or that of the manager if they differ. The answer of the manager
+/// is new, so that the difference is that of the clocks.
+pub(super) fn corrected(now: Timestamp, (kind, time): (SourceKind, Option<Timestamp>)) -> Timestamp {
+    let is_off = |time: &Timestamp| {
+        let difference = now.duration_since(*time).abs();
+        WRONG_CLOCK < difference && difference <= SILENT
+    };
+    time.filter(|_| kind == SourceKind::Manager).filter(is_off).unwrap_or(now)
+}
+
+/// Returns the time to which the ages in an answer are counted: now, by the clock of the manager if that of this machine is wrong, or
+/// the time of a dump.
+pub(super) fn time_of(answer: &Value) -> Timestamp {
+    shown_at(answer, Timestamp::now())
+}
+
+fn shown_at(answer: &Value, now: Timestamp) -> Timestamp {
+    let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str);
+    let time = text("/source/time").and_then(|time| time.parse::<Timestamp>().ok());
+    match text("/source/kind") {
+        Some("file") => time.unwrap_or(now),
+        Some("manager") => corrected(now, (SourceKind::Manager, time)),
+        _ => now,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_clock_that_is_off_is_replaced_by_that_of_the_manager() {
+        let at = |offset: i64| Timestamp::from_second(1_000_000 + offset).unwrap();
+        for (kind, seconds, expected) in [
+            ("manager", 30, 0),
+            ("manager", 300, 300),
+            ("manager", -300, -300),
+            // A replica that has heard nothing for a day.
+            ("manager", -86_400, 0),
+            ("cluster", -300, 0),
+            // Ages of a dump are those of its time.
+            ("file", -300, -300),
+            ("file", -86_400, -86_400),
+        ] {
+            let answer = json!({"source": {"kind": kind, "time": at(seconds).to_string()}});
+            assert_eq!(shown_at(&answer, at(0)), at(expected), "{kind} {seconds}");
+        }
+        for answer in [json!({}), json!({"source": {"kind": "manager", "time": "yesterday"}})] {
+            assert_eq!(shown_at(&answer, at(0)), at(0), "{answer}");
+        }
+        // The objects of a dump have no other clock than the dump.
+        assert_eq!(corrected(at(0), (SourceKind::File, Some(at(300)))), at(0));
+    }
+}
