@@ -69,9 +69,12 @@ complete -F _complete_NAME PROGRAM
 "#;
 const ZSH: &str = r#"#compdef PROGRAM
 _complete_NAME() {
-    local -a candidates
+    local -a candidates open
     candidates=("${(@f)$("${words[1]}" __complete "${(@)words[2,$CURRENT]}" 2>/dev/null | sed '$d')}")
     candidates=(${candidates:#})
+    open=(${(M)candidates:#*[/=]})
+    candidates=(${candidates:#*[/=]})
+    (( $#open )) && compadd -S '' -- $open
     (( $#candidates )) && compadd -- $candidates
 }
 compdef _complete_NAME PROGRAM

@@ -74,7 +74,8 @@ fn states<'a, 'b: 'a>(
         let reported = record.status.reclaimable_pods.iter().find(|pods| pods.name == name);
         reported.and_then(|pods| u64::try_from(pods.count).ok()).unwrap_or(0)
     };
-    let of_set = |name: &Arc<str>| (Arc::clone(name), PodStates { ended: ended(name), ..PodStates::default() });
+    let of_set =
+        |name: &Arc<str>| (Arc::clone(name), PodStates { ended: ended(name), ..PodStates::default() });
     let mut states: BTreeMap<Arc<str>, PodStates> =
         record.pod_sets().iter().map(|set| of_set(&set.name)).collect();
     for pod in pods {

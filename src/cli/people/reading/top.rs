@@ -12,11 +12,11 @@ use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::list::resource;
-use super::{PAGE, TableArgs, ViewQuery, ask, read, rows};
+use super::{PAGE, TableArgs, ViewQuery, ask, read, rows, time_of};
 use crate::cli::files;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::failure::print_error;
@@ -79,6 +79,19 @@ impl TopArgs {
     }
 }
 
+/// A reading, and how far the time to which its ages are counted is ahead of the clock of this machine.
+struct Seen {
+    reading: Reading,
+    ahead: SignedDuration,
+}
+
+impl Seen {
+    fn now(&self) -> Timestamp {
+        let now = Timestamp::now();
+        now.saturating_add(self.ahead).unwrap_or(now)
+    }
+}
+
 /// Source of readings.
 struct Source<'a> {
     args: &'a TopArgs,
@@ -86,12 +99,13 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    async fn read(&self) -> anyhow::Result<Reading> {
+    async fn read(&self) -> anyhow::Result<Seen> {
         let fields = self.args.clusterqueue.as_ref().map(|name| format!("clusterQueue={name}"));
         let query =
             ViewQuery { fields: fields.unwrap_or_default(), limit: Some(PAGE), ..ViewQuery::default() };
         let path = resource(self.session, "workloadviews", self.args.all_namespaces);
         let found = rows(self.session, &path, &query, "workloadviews").await?;
+        let ahead = time_of(&found.head).duration_since(Timestamp::now());
         let left = found.left;
         let workloads = read(&found.items.into())?;
         let is_whole = self.args.all_namespaces && self.args.clusterqueue.is_none();
@@ -101,7 +115,7 @@ impl Source<'_> {
             Rows::Workload if is_whole => self.queues().await.ok(),
             Rows::Workload => None,
         };
-        Ok(Reading { workloads, left, queues, decisions: self.decisions().await })
+        Ok(Seen { reading: Reading { workloads, left, queues, decisions: self.decisions().await }, ahead })
     }
 
     async fn queues<T: serde::de::DeserializeOwned>(&self) -> anyhow::Result<T> {
@@ -121,17 +135,17 @@ impl Source<'_> {
         let path = format!("namespaces/{}/workloadviews/{}/verdict", encoded(namespace), encoded(name));
         let answer = ask(self.session, &path, "workloadviews/verdict").await?;
         let verdict: Answer<Verdict> = read(&answer)?;
-        Ok(views::why(&verdict, true, self.args.table.look(Timestamp::now())))
+        Ok(views::why(&verdict, true, self.args.table.look(time_of(&answer))))
     }
 
     /// Prints a table after each interval.
-    async fn print(&self, screen: &TopScreen, mut reading: Reading) -> anyhow::Result<ExitCode> {
+    async fn print(&self, screen: &TopScreen, mut seen: Seen) -> anyhow::Result<ExitCode> {
         loop {
-            files::print(&screen.page(&reading, self.args.table.look(Timestamp::now())))?;
+            files::print(&screen.page(&seen.reading, self.args.table.look(seen.now())))?;
             loop {
                 tokio::time::sleep(self.args.interval()).await;
                 match self.read().await {
-                    Ok(next) => break reading = next,
+                    Ok(next) => break seen = next,
                     Err(error) => drop(print_error(&error)),
                 }
             }
@@ -140,20 +154,20 @@ impl Source<'_> {
     }
 
     /// Shows the screen until a key or a signal ends it.
-    async fn show(&self, mut screen: TopScreen, mut reading: Reading) -> anyhow::Result<ExitCode> {
+    async fn show(&self, mut screen: TopScreen, mut seen: Seen) -> anyhow::Result<ExitCode> {
         let _terminal = Terminal::take()?;
         let mut keys = terminal_events();
         let mut end = std::pin::pin!(terminated());
         let mut next = std::pin::pin!(tokio::time::sleep(self.args.interval()));
         loop {
-            Terminal::draw(&screen.frame(&reading, self.args.table.look(Timestamp::now()), size()))?;
+            Terminal::draw(&screen.frame(&seen.reading, self.args.table.look(seen.now()), size()))?;
             let key = tokio::select! {
                 () = &mut end => return Ok(self.session.ended(ExitCode::SUCCESS)),
                 () = &mut next => {
                     if !screen.is_frozen() {
                         match self.read().await {
                             Ok(found) => {
-                                reading = found;
+                                seen = found;
                                 screen.set_error(None);
                             }
                             Err(error) => screen.set_error(Some(format!("{error:#}"))),
@@ -168,7 +182,7 @@ impl Source<'_> {
             let Some(key) = key_of(&event) else { continue };
             let request = match key {
                 Pressed::Interrupt => Request::Quit,
-                Pressed::Key(key) => screen.press(key, &reading, size().page()),
+                Pressed::Key(key) => screen.press(key, &seen.reading, size().page()),
             };
             match request {
                 Request::Draw => {}
