@@ -37,6 +37,15 @@ pub(crate) async fn verbs_answer_and_act(cluster: &mut Cluster, fixture: &Fixtur
     }
     let (_, text) = people.run("sluice", &["tree", "job", "job/first"])?;
     ensure!(text.contains("Admitted") && text.contains("pod set main"), "{text}");
+    for source in ["auto", "cluster"] {
+        eventually("why says what the pod of the Job does", async || {
+            let (_, text) = people.run("sluice", &["why", "job/first", "--source", source])?;
+            let pods = text.lines().find(|line| line.starts_with("Pods ")).unwrap_or_default();
+            ensure!(pods.contains("1 running") || pods.contains("1 pending"), "{source}: {text}");
+            Ok(())
+        })
+        .await?;
+    }
     people.look_at_top()?;
     for verb in [
         vec!["delete", "workload", "job/second"],

@@ -145,6 +145,43 @@ fn pods_of_a_running_workload_are_counted_by_state_and_node() {
     );
 }
 
+/// Members of a group name no Workload while they wait for their gate. One that has ended is still known, and is counted by the Workload.
+#[test]
+fn members_of_a_group_are_counted_once() {
+    let pod = |name: &str, phase: &str, more: Value| {
+        let mut metadata = meta(name, "ns");
+        metadata["labels"] = json!({"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/pod-group-name": "g",
+            "kueue.x-k8s.io/queue-name": "q", "kueue.x-k8s.io/podset": "set-0"});
+        metadata["annotations"] =
+            json!({"kueue.x-k8s.io/pod-group-total-count": "3", "kueue.x-k8s.io/role-hash": "set-0"});
+        if phase == "Running" {
+            metadata["annotations"]["kueue.x-k8s.io/workload"] = json!("g");
+        }
+        let mut spec = json!({"containers": [{"name": "c", "image": "x"}]});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase}})
+    };
+    let mut group = workload("g", "q", &[3], true);
+    group["metadata"]["annotations"] = json!({"kueue.x-k8s.io/is-group-workload": "true"});
+    group["status"]["reclaimablePods"] = json!([{"name": "set-0", "count": 1}]);
+    let mut objects = queues(&[("q", 9, json!({}))]);
+    objects.extend([
+        group,
+        pod("a", "Running", json!({"nodeName": "n1"})),
+        pod("b", "Pending", json!({"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]})),
+        pod("c", "Succeeded", json!({"nodeName": "n1"})),
+    ]);
+    let mut settings = CoreSettings::default();
+    settings.frameworks.insert("pod".to_owned());
+    let now = "2027-01-15T09:00:00Z".parse().unwrap();
+    let mut state = OfflineState::load(settings, objects, (SourceKind::File, now));
+    let admission = state.verdict(&question("g")).unwrap().admission.unwrap();
+    let states = admission.pod_sets[0].states.unwrap();
+    assert_eq!((states.running, states.pending, states.ended), (1, 1, 1));
+    assert_eq!(json!(admission.pod_sets[0].nodes), json!({"n1": 1}));
+    assert_eq!(states.words(), "1 running, 1 pending, 1 ended");
+}
+
 #[test]
 fn a_workload_is_not_compared_with_itself() {
     let mut objects = queues(&[("q", 1, json!({}))]);
