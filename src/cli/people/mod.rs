@@ -24,6 +24,8 @@ mod move_workload;
 mod offline;
 pub(crate) mod pages;
 mod preview;
+#[cfg(test)]
+mod questions;
 mod reading;
 mod reprioritize;
 mod source;
