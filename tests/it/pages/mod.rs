@@ -3,7 +3,8 @@
 mod job_without_workload;
 mod missing;
 mod objects;
-mod registers;
+pub(crate) mod registers;
 mod rendered;
 mod role;
 mod style;
+mod tenants;

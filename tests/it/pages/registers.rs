@@ -26,7 +26,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
 }
 
 /// The name of the type of a struct, or of the variant of an enum.
-fn name_of(value: &dyn Debug) -> String {
+pub(crate) fn name_of(value: &dyn Debug) -> String {
     let text = format!("{value:?}");
     text.split(|letter: char| !letter.is_alphanumeric()).next().unwrap().to_owned()
 }
@@ -46,14 +46,17 @@ fn each_page_has_a_recorded_value() {
     assert_eq!(recorded, pages);
 }
 
-#[test]
-fn each_question_is_asked_by_an_address() {
+/// The names of all questions.
+pub(crate) fn questions() -> BTreeSet<String> {
     let text = text_of("views/src/dashboard/question.rs");
     let (_, variants) = text.split_once("pub enum PageQuestion {\n").unwrap();
     let (variants, _) = variants.split_once("\n}").unwrap();
     let variant = Regex::new(r"(?m)^    (\w+)\(").unwrap();
-    let questions: BTreeSet<String> =
-        variant.captures_iter(variants).map(|found| found[1].to_owned()).collect();
+    variant.captures_iter(variants).map(|found| found[1].to_owned()).collect()
+}
+
+#[test]
+fn each_question_is_asked_by_an_address() {
     let mut asked = BTreeSet::new();
     for address in all_addresses() {
         let (question, _) = PageQuestion::parse(address).unwrap();
@@ -61,7 +64,7 @@ fn each_question_is_asked_by_an_address() {
         assert_eq!(PageQuestion::parse(&question.address()).unwrap().0, question, "{address}");
         asked.insert(name_of(&question));
     }
-    assert_eq!(asked, questions);
+    assert_eq!(asked, questions());
 }
 
 #[test]
@@ -107,6 +110,7 @@ fn the_steps_for_a_page_name_all_lists() {
         "dashboard/templates",
         "docs/dashboard.md",
         "tests/dashboard/recorded_pages.rs",
+        "tests/dashboard/tenant_routes.rs",
     ] {
         assert!(named.contains(list), "docs/develop.md does not name {list}");
     }

@@ -3,7 +3,7 @@
 mod api_services;
 mod certificate_rotation;
 mod client_verifier;
-mod dashboard;
+pub(crate) mod dashboard;
 mod dashboard_rights;
 mod debug;
 mod definition_check;
@@ -21,6 +21,7 @@ mod rbac_check;
 mod retiring_listener;
 mod serving_certificate;
 mod sinks;
+mod tenant_views;
 mod tls_listener;
 mod views;
 mod visibility;

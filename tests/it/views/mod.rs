@@ -17,7 +17,7 @@ mod recent_lists;
 mod rows;
 mod series_of_users;
 mod submitters;
-mod tenants;
+pub(crate) mod tenants;
 mod upgrade_dumps;
 mod verdict_lines;
 mod verdicts;

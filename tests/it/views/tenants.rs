@@ -17,10 +17,10 @@ use sluice::visibility::views::Source;
 use sluice::visibility::workloads::{WorkloadQuery, workload, workloads};
 
 /// A word in every name of the other tenant.
-const SECRET: &str = "secret";
+pub(crate) const SECRET: &str = "secret";
 
 /// A StrictFIFO queue in which workloads of the other tenant run, and are before those of `ns`; one of these was preempted.
-fn core() -> Core {
+pub(crate) fn core() -> Core {
     let mut core = Core::new(CoreSettings::default());
     core.feed(Delta::Leading(false));
     core.put(Kind::Namespace, json!({"metadata": {"name": "secret-ns"}}));
