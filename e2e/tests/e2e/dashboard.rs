@@ -1,6 +1,7 @@
 //! The dashboard as a process of its own, beside a leader in another one: pages, streams, access, a leader that is gone.
 
 use crate::cases::note;
+use crate::dashboard_tenants::tenant_sees_its_own;
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -11,15 +12,17 @@ use sluice_e2e::wait::{eventually, within};
 use std::time::{Duration, Instant};
 
 /// Namespaces of two tenants. Their names, and those of all their objects, are found nowhere else.
-const TENANTS: [&str; 2] = ["tenant-aster", "tenant-birch"];
+pub(crate) const TENANTS: [&str; 2] = ["tenant-aster", "tenant-birch"];
 /// A part of the names of all objects of each tenant.
-const MARKS: [&str; 2] = ["aster", "birch"];
+pub(crate) const MARKS: [&str; 2] = ["aster", "birch"];
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+/// Annotation of jobs that names the submitter.
+const SUBMITTER: &str = "example.com/user";
 /// Number of tokens that are not valid.
 const JUNK: usize = 300;
 /// Most time from a change of an object to its update on an open page.
-const UPDATE: Duration = Duration::from_secs(5);
+pub(crate) const UPDATE: Duration = Duration::from_secs(5);
 /// Most time from the removal of a role to the end of what it allowed.
 const REVOKED: Duration = Duration::from_mins(1);
 
@@ -28,6 +31,7 @@ const REVOKED: Duration = Duration::from_mins(1);
 pub(crate) async fn is_a_process_of_its_own(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let mut settings = cluster.manager()?.settings().clone();
     settings.flags.extend(MANAGER_FLAGS.map(str::to_owned));
+    settings.configuration["visibility"]["userLabel"] = json!(SUBMITTER);
     let before = cluster.replace_manager(&settings).await?;
     let dashboard = Dashboard::start(cluster, "/").await?;
     let outcome = check(cluster, fixture, &dashboard).await;
@@ -51,7 +55,8 @@ async fn check(cluster: &mut Cluster, fixture: &Fixture, dashboard: &Dashboard) 
     anonymous_users_are_asked_to_sign_in(address).await?;
     ops_sees_all(&cluster.objects, fixture, &ops).await.context("the cluster view")?;
     for (own, other, viewer) in [(0, 1, aster), (1, 0, birch)] {
-        tenant_sees_its_own(&cluster.objects, viewer, (own, other)).await.context(TENANTS[own])?;
+        let shared = [fixture.own_name("shared"), fixture.own_name("any")];
+        tenant_sees_its_own(&cluster.objects, viewer, (own, other), &shared).await.context(TENANTS[own])?;
     }
     junk_delays_no_user(&ops).await?;
     changes_come(fixture, &ops).await?;
@@ -70,8 +75,10 @@ async fn fill(cluster: &Cluster, fixture: &Fixture) -> Result<()> {
         cluster.objects.create(Kind::LOCAL_QUEUE, &local).await?;
     }
     let job = |tenant: usize, name: &str, cpu: &str| {
-        let mark = MARKS[tenant];
-        Job::new(TENANTS[tenant], &format!("{mark}-{name}"), &format!("{mark}-queue"), &[("cpu", cpu)])
+        let (mark, namespace) = (MARKS[tenant], TENANTS[tenant]);
+        let user = format!("system:serviceaccount:{namespace}:{mark}-user");
+        let job = Job::new(namespace, &format!("{mark}-{name}"), &format!("{mark}-queue"), &[("cpu", cpu)]);
+        job.annotation(SUBMITTER, &user)
     };
     let submit = async |job: Job| cluster.objects.create(Kind::JOB, job.body()).await;
     submit(job(0, "victim", "2")).await?;
@@ -88,7 +95,7 @@ async fn fill(cluster: &Cluster, fixture: &Fixture) -> Result<()> {
 }
 
 /// Waits until the Workload of a job has a condition, or is pending, and returns its name.
-async fn wait_for_workload(
+pub(crate) async fn wait_for_workload(
     objects: &ObjectClient,
     tenant: usize,
     job: &str,
@@ -110,7 +117,7 @@ async fn wait_for_workload(
 }
 
 /// Every answer has the strict headers.
-fn check_headers(page: &Page, path: &str) -> Result<()> {
+pub(crate) fn check_headers(page: &Page, path: &str) -> Result<()> {
     ensure!(page.header("content-security-policy") == POLICY, "{path}: {:?}", page.headers);
     ensure!(page.header("x-content-type-options") == "nosniff", "{path}: {:?}", page.headers);
     ensure!(page.header("referrer-policy") == "same-origin", "{path}: {:?}", page.headers);
@@ -133,7 +140,7 @@ async fn anonymous_users_are_asked_to_sign_in(address: &str) -> Result<()> {
 }
 
 /// Fails unless a page is answered with this status; returns it.
-async fn expect(viewer: &Viewer, path: &str, status: u16) -> Result<Page> {
+pub(crate) async fn expect(viewer: &Viewer, path: &str, status: u16) -> Result<Page> {
     let page = viewer.get(path).await?;
     let start: String = page.text.chars().take(2_000).collect();
     ensure!(page.status == status, "{path}: {} instead of {status}: {start}", page.status);
@@ -259,90 +266,6 @@ async fn lists_and_sums(ops: &Viewer, queue: &str) -> Result<()> {
         "{}",
         overview["trend"]["day"]
     );
-    Ok(())
-}
-
-/// A tenant sees the pages of its namespace, and is refused all others. No name of the other tenant is anywhere.
-async fn tenant_sees_its_own(
-    objects: &ObjectClient,
-    viewer: &Viewer,
-    (own, other): (usize, usize),
-) -> Result<()> {
-    let (namespace, mark) = (TENANTS[own], MARKS[other]);
-    let mut allowed = vec![
-        format!("/namespaces/{namespace}"),
-        format!("/pending?ns={namespace}"),
-        format!("/audit?ns={namespace}"),
-        format!("/preemptions?ns={namespace}"),
-    ];
-    for workload in objects.list(Kind::WORKLOAD, namespace, "").await? {
-        allowed.push(format!("/workloads/{namespace}/{}", text(&workload, "/metadata/name")));
-    }
-    eventually("the namespace is shown", async || expect(viewer, &allowed[0], 200).await.map(drop)).await?;
-    for path in &allowed {
-        for form in ["html", "json", "csv"] {
-            let join = if path.contains('?') { '&' } else { '?' };
-            let address = format!("{path}{join}o={form}");
-            let page = viewer.get(&address).await?;
-            let has_form = form != "csv" || path.contains('?');
-            ensure!(
-                page.status == if has_form { 200 } else { 400 },
-                "{address}: {}: {}",
-                page.status,
-                page.text
-            );
-            ensure!(!page.text.contains(mark), "{address} names the other tenant: {}", page.text);
-            ensure!(form == "csv" || page.text.contains(MARKS[own]), "{address}: {}", page.text);
-        }
-        let (event, data) = viewer.stream(path).await?.next(UPDATE).await?;
-        ensure!(event == "swap" && !data.contains(mark), "the stream of {path}: {event}: {data}");
-    }
-    let waiting = if own == 0 { "waits" } else { "next" };
-    let name = wait_for_workload(objects, own, waiting, "").await?;
-    let verdict = expect(viewer, &format!("/workloads/{namespace}/{name}?o=json"), 200).await?.json()?;
-    ensure!(verdict["source"]["role"] == "leader", "{verdict}");
-    if own == 0 {
-        ensure!(verdict["ahead"]["hidden"].as_u64() > Some(0), "who is ahead is not counted: {verdict}");
-    }
-    // With a higher priority it may preempt workloads of the other tenant, which the answer does not name.
-    let path = format!("/what-if?ns={namespace}&priority=workload%2F{name}%3D1000&o=json");
-    let simulated = expect(viewer, &path, 200).await?;
-    ensure!(!simulated.text.contains(mark), "{path} names the other tenant: {}", simulated.text);
-    let simulated = simulated.json()?;
-    ensure!(simulated["answer"]["workloads"].is_array(), "{path}: {simulated}");
-    let foreign = objects.list(Kind::WORKLOAD, TENANTS[other], "").await?;
-    let foreign = text(foreign.first().context("no Workload")?, "/metadata/name").to_owned();
-    for (path, right) in [
-        ("/".to_owned(), "list clusterqueueviews"),
-        ("/clusterqueues/anything".to_owned(), "list clusterqueueviews"),
-        ("/cohorts/anything".to_owned(), "list clusterqueueviews"),
-        ("/pending".to_owned(), "list clusterqueueviews"),
-        ("/flavors".to_owned(), "list clusterqueueviews"),
-        ("/preemptions".to_owned(), "list clusterqueueviews"),
-        ("/audit".to_owned(), "list clusterqueueviews"),
-        ("/what-if".to_owned(), "list clusterqueueviews"),
-        (format!("/what-if?ns={}", TENANTS[other]), "list workloadviews"),
-        (format!("/namespaces/{}", TENANTS[other]), "list workloadviews"),
-        (format!("/pending?ns={}", TENANTS[other]), "list workloadviews"),
-        (format!("/workloads/{}/{foreign}", TENANTS[other]), "list workloadviews"),
-        (format!("/jobs/{}/job/{mark}-next", TENANTS[other]), "list workloadviews"),
-    ] {
-        let page = expect(viewer, &path, 403).await?;
-        ensure!(page.text.contains(right), "{path} does not name the right {right:?}: {}", page.text);
-        // What was asked for may be repeated, nothing beside it.
-        let rest = page.text.replace(TENANTS[other], "").replace(&foreign, "");
-        let rest = rest.replace(&format!("{mark}-next"), "");
-        ensure!(!rest.contains(mark), "{path}: {}", page.text);
-        let encoded = path.replace('?', "%3F").replace('=', "%3D");
-        let refused = viewer.send(&format!("/events?page={encoded}"), &[]).await?;
-        ensure!(refused.status() == 403, "a stream of {path}");
-    }
-    // What does not exist is told like what may not be seen.
-    let missing = expect(viewer, &format!("/workloads/{namespace}/missing"), 404).await?;
-    ensure!(!missing.text.contains(mark), "{}", missing.text);
-    // Cohorts are of the cluster: a namespace does not learn which there are.
-    let cohort = expect(viewer, &format!("/pending?ns={namespace}&cohort=any"), 404).await?;
-    ensure!(cohort.text.contains("There is no Cohort any, or none that you may see."), "{}", cohort.text);
     Ok(())
 }
 

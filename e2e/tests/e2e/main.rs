@@ -23,6 +23,7 @@ mod cohorts;
 mod components;
 mod crashes;
 mod dashboard;
+mod dashboard_tenants;
 mod debugging;
 mod deep_queue;
 mod definitions;
@@ -88,6 +89,8 @@ mod stale_api_server;
 mod stop_policy;
 mod stops_between_writes;
 mod submitters;
+#[path = "../../../tests/dashboard/tenant_routes.rs"]
+mod tenant_routes;
 mod third_party;
 mod topology;
 mod two_installations;
