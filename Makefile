@@ -57,7 +57,7 @@ test-rest: tools ## what `make test` leaves out: faults, load and whole matrices
 test-all: tests unit test-e2e dashboard-test ## everything but soak
 
 soak: ## the laws for a long time, then faults at their full length; TIMES=N multiplies cases, PROPTEST_RNG_SEED=N replays a failure
-	SLUICE_SOAK=$(or $(TIMES),100) $(CARGO) test --locked --test it -- laws:: topology::i21_ sim::user_edits::i11_ --nocapture
+	SLUICE_SOAK=$(or $(TIMES),100) $(CARGO) test --locked --test it -- laws:: topology::i21_ sim::user_edits::i11_ --include-ignored --nocapture
 	$(E2E_TEST) --tier soak $(CASE)
 
 mutants: ## a sample of mutants of quota, queue and choice of victims, judged by the laws (cargo install cargo-mutants --locked); SHARD=K/N
@@ -120,7 +120,7 @@ bench-manager: ## memory and start with 15,000 pending Workloads, and with 40,00
 bench-sizing: ## memory, CPU and start of a replica with 1,000 to 100,000 pending Jobs in 10 and in 1,000 queues
 	@$(MEASURE) sizing
 
-bench-viewers: ## pages of the dashboard with 50 viewers, 100,000 pending Jobs and 1,000 queues, and what open pages cost
+bench-viewers: ## pages of the dashboard with 50 viewers, 100,000 pending Jobs and 1,000 queues, and what open pages cost; ARGS="--clickers 4": what users who click simulations cost cycles and reviews
 	@$(MEASURE) viewers $(ARGS)
 
 bench-ungating: ## from admission to the last gate gone: 100 pod groups of 30, and a JobSet of 3,000 pods with a topology, beside bare patches; ARGS="--groups 10 --jobs 3"

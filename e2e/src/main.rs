@@ -152,17 +152,23 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_values_t = [10, 1_000])]
         queues: Vec<usize>,
     },
-    /// Pages of the dashboard with many viewers, and what open pages cost.
+    /// Pages of the dashboard with many viewers, and what open pages cost; or what users cost who click what is simulated.
     Viewers {
-        /// Number of pending Jobs.
-        #[arg(long, default_value_t = 100_000)]
-        jobs: usize,
-        /// Number of queues.
-        #[arg(long, default_value_t = 1_000)]
-        queues: usize,
+        /// Number of pending Jobs; default: 100000, with `--clickers` 5000. At most 20000 are simulated for a page.
+        #[arg(long)]
+        jobs: Option<usize>,
+        /// Number of queues; default: 1000, with `--clickers` 100.
+        #[arg(long)]
+        queues: Option<usize>,
         /// Number of viewers.
         #[arg(long, default_value_t = 50)]
         viewers: usize,
+        /// Instead of viewers, so many users that ask when workloads start and what changes do, without pause.
+        #[arg(long, default_value_t = 0)]
+        clickers: usize,
+        /// Pairs of phases without and with clickers, at least 3.
+        #[arg(long, default_value_t = 3)]
+        pairs: usize,
     },
     /// Latency of the webhooks.
     Webhooks {
@@ -259,7 +265,13 @@ async fn run_bench(what: Bench) -> Result<()> {
             bench::start::run(nodes, pods, non_empty_path(controller)).await
         }
         Bench::Sizing { jobs, queues } => bench::sizing::run(&jobs, &queues).await,
-        Bench::Viewers { jobs, queues, viewers } => bench::viewers::run(jobs, queues, viewers).await,
+        Bench::Viewers { jobs, queues, viewers, clickers: 0, .. } => {
+            bench::viewers::run(jobs.unwrap_or(100_000), queues.unwrap_or(1_000), viewers).await
+        }
+        Bench::Viewers { jobs, queues, clickers, pairs, .. } => {
+            let (jobs, queues) = (jobs.unwrap_or(5_000), queues.unwrap_or(100));
+            Box::pin(bench::clickers::run(&bench::clickers::Amounts { jobs, queues, clickers, pairs })).await
+        }
         Bench::Webhooks { rate, seconds } => bench::webhooks::run(rate, seconds).await,
         Bench::Load { scenario, controller, divided } => {
             let scenario = bench::scenario::Scenario::by_name(&scenario)?.scaled_down(divided);

@@ -307,6 +307,30 @@ impl ProcessUsage {
     }
 }
 
+/// A thread: its id, and its start in ticks, because ids are used again.
+pub type ThreadKey = (u32, u64);
+
+/// Reads the CPU time of the threads of a process that have a name. One that ends meanwhile is left out.
+pub fn threads_cpu(pid: u32, name: &str) -> Vec<(ThreadKey, Duration)> {
+    let of_thread = |folder: fs::DirEntry| {
+        let stat = fs::read_to_string(folder.path().join("stat")).ok()?;
+        thread_cpu(&stat, name)
+    };
+    let folders = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    folders.filter_map(of_thread).collect()
+}
+
+/// Reads a line of `/proc/PID/task/ID/stat`; `None` if the thread has another name.
+fn thread_cpu(stat: &str, name: &str) -> Option<(ThreadKey, Duration)> {
+    let (before, after) = stat.rsplit_once(") ")?;
+    let (id, found) = before.split_once(" (")?;
+    let fields: Vec<&str> = after.split(' ').collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let ticks = number(11)?.saturating_add(number(12)?);
+    let key = (id.parse().ok()?, number(19)?);
+    (found == name).then_some((key, Duration::from_millis(ticks.saturating_mul(10))))
+}
+
 /// Runs a program; returns whether it succeeded, and what it wrote to standard output.
 pub async fn outcome_and_output(command: &mut tokio::process::Command) -> Result<(bool, String)> {
     let child = command.stdout(Stdio::piped()).spawn();
@@ -317,8 +341,17 @@ pub async fn outcome_and_output(command: &mut tokio::process::Command) -> Result
 
 #[cfg(test)]
 mod tests {
-    use super::free_ports;
+    use super::{free_ports, thread_cpu};
     use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    #[test]
+    fn a_thread_has_name_start_and_time() {
+        let stat = "4711 (long work) S 1 4700 4700 0 -1 4194368 9 0 0 0 7 5 0 0 39 19 8 0 123456 1000 20 184";
+        assert_eq!(thread_cpu(stat, "long work"), Some(((4711, 123_456), Duration::from_millis(120))));
+        assert_eq!(thread_cpu(stat, "core"), None);
+        assert_eq!(thread_cpu("4711 (long work) S 1", "long work"), None);
+    }
 
     #[test]
     fn no_port_is_given_twice() {

@@ -4,6 +4,8 @@
 pub mod api_server_baseline;
 mod api_server_only;
 pub mod burst;
+pub mod clickers;
+mod cycle_times;
 mod gate_watch;
 pub mod load;
 pub mod pending;

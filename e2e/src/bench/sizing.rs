@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 /// Namespace of the Jobs that come, run and finish.
 const BUSY_NAMESPACE: &str = "busy";
 /// Jobs per second that come, run and finish.
-const BUSY_RATE: u32 = 10;
-const BUSY_TIME: Duration = Duration::from_secs(30);
+pub(super) const BUSY_RATE: u32 = 10;
+pub(super) const BUSY_TIME: Duration = Duration::from_secs(30);
 const IDLE_TIME: Duration = Duration::from_secs(30);
 /// Concurrent writes of objects.
 const CLIENTS: usize = 16;
@@ -36,7 +36,7 @@ pub async fn run(jobs: &[usize], queues: &[usize]) -> Result<()> {
     println!("queues  pending  ready s  CPU s  MiB after start  peak  idle m  m at {BUSY_RATE} Jobs/s  peak");
     for &queues in queues {
         let bare = ApiServerOnly::start(None, &ControlPlane::temporary_folder(), Value::Null).await?;
-        let originals = prepare(&bare, queues).await?;
+        let originals = prepare(&bare, queues, None).await?;
         let mut filled = 1;
         for (round, &wanted) in jobs.iter().enumerate() {
             originals.copy(&bare.plane, filled..wanted, queues).await?;
@@ -48,9 +48,17 @@ pub async fn run(jobs: &[usize], queues: &[usize]) -> Result<()> {
 }
 
 /// Creates the queues, a Job that fills each of them, and the pending Job that is copied, with a manager that runs until
-/// all have their status.
-pub(super) async fn prepare(bare: &ApiServerOnly, queues: usize) -> Result<Originals> {
+/// all have their status. All Jobs say how long they are expected to run, if that is given.
+pub(super) async fn prepare(
+    bare: &ApiServerOnly,
+    queues: usize,
+    expected: Option<&str>,
+) -> Result<Originals> {
     let objects = &bare.objects;
+    let timed = |job: Job| match expected {
+        Some(time) => job.annotation("sluice.dev/expected-run-time", time),
+        None => job,
+    };
     let webhooks = bare.remove_webhooks().await?;
     for name in [NAMESPACE, BUSY_NAMESPACE] {
         objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": name}})).await?;
@@ -68,7 +76,7 @@ pub(super) async fn prepare(bare: &ApiServerOnly, queues: usize) -> Result<Origi
     stream::iter(0..queues)
         .map(async |index| {
             let job = Job::new(NAMESPACE, &format!("running-{index}"), &queue_name(index), &[("cpu", "10")]);
-            objects.create(Kind::JOB, job.body()).await.map(drop)
+            objects.create(Kind::JOB, timed(job).body()).await.map(drop)
         })
         .buffer_unordered(CLIENTS)
         .try_collect::<()>()
@@ -82,7 +90,7 @@ pub(super) async fn prepare(bare: &ApiServerOnly, queues: usize) -> Result<Origi
         Ok(())
     })
     .await?;
-    let job = Job::new(NAMESPACE, ORIGINAL, &queue_name(0), &[("cpu", "5")]).pods(2);
+    let job = timed(Job::new(NAMESPACE, ORIGINAL, &queue_name(0), &[("cpu", "5")]).pods(2));
     objects.create(Kind::JOB, job.body()).await?;
     let originals = eventually("the pending Job has a Workload with status", async || {
         let job = objects.must_get(Kind::JOB, NAMESPACE, ORIGINAL).await?;

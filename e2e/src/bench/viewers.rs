@@ -3,6 +3,7 @@
 //! cycles take beside the viewers and without; and the memory of a manager that keeps no history.
 
 use super::api_server_only::ApiServerOnly;
+use super::cycle_times::CycleTimes;
 use super::sizing::{prepare, queue_name, run_jobs, wait_until_counted};
 use super::webhooks::{self, percentile};
 use crate::control_plane::ControlPlane;
@@ -16,7 +17,6 @@ use crate::wait::within;
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ const ROLE: &str = "sluice-cluster-viewer";
 pub async fn run(jobs: usize, queues: usize, viewers: usize) -> Result<()> {
     let mut bare = ApiServerOnly::start(None, &ControlPlane::temporary_folder(), Value::Null).await?;
     bare.settings.flags.push("--metrics-insecure".to_owned());
-    let originals = prepare(&bare, queues).await?;
+    let originals = prepare(&bare, queues, None).await?;
     originals.copy(&bare.plane, 1..jobs, queues).await?;
     let manager = started(&bare, jobs).await?;
     let pid = manager.process().identity().pid;
@@ -75,7 +75,7 @@ pub async fn run(jobs: usize, queues: usize, viewers: usize) -> Result<()> {
 }
 
 /// Starts a manager, and waits until it has counted all Workloads and written the statuses of queues.
-async fn started(bare: &ApiServerOnly, jobs: usize) -> Result<Manager> {
+pub(super) async fn started(bare: &ApiServerOnly, jobs: usize) -> Result<Manager> {
     let manager = Manager::start(&bare.plane, &bare.settings).await?;
     within(START, "the manager is ready", async || manager.is_ready().await).await?;
     wait_until_counted(&bare.objects, jobs).await?;
@@ -102,38 +102,17 @@ async fn latencies(
     let client = webhooks::client_of(&bare.objects, bare.settings.webhook_port).await?;
     let mut times = webhooks::send_all(&client, &reviews, REVIEWS, REVIEWED).await?;
     times.sort_unstable();
-    let before = cycles(manager).await?;
+    let before = CycleTimes::of(manager).await?;
     run_jobs(&bare.objects, queues, round).await?;
-    let mut after = cycles(manager).await?;
-    for (bound, count) in &mut after {
-        *count -= before.get(bound).copied().unwrap_or_default();
-    }
-    let number = after.values().max().copied().unwrap_or_default();
-    let bound = after.iter().find(|(_, count)| **count * 100 >= number * 99).map(|(bound, _)| *bound);
+    let cycles = CycleTimes::of(manager).await?.since(&before);
     Ok(format!(
-        "{} reviews p50 {:.2} ms, p99 {:.2} ms; {number} cycles p99 at most {} ms",
+        "{} reviews p50 {:.2} ms, p99 {:.2} ms; {} cycles p99 at most {} ms",
         times.len(),
         percentile(&times, 50),
         percentile(&times, 99),
-        bound.unwrap_or_default()
+        cycles.count(),
+        cycles.bound(99).as_millis()
     ))
-}
-
-/// Returns how many cycles took no longer than each bound in milliseconds, as the metrics count them.
-async fn cycles(manager: &Manager) -> Result<BTreeMap<u64, u64>> {
-    let text = manager.metrics().await?;
-    let mut found = BTreeMap::new();
-    for line in text.lines() {
-        let Some(rest) = line.strip_prefix("kueue_admission_attempt_duration_seconds_bucket{le=\"") else {
-            continue;
-        };
-        let (bound, rest) = rest.split_once('"').context("no bound")?;
-        let count = rest.rsplit(' ').next().context("no count")?.parse::<u64>()?;
-        let milliseconds = Duration::try_from_secs_f64(bound.parse()?).unwrap_or(Duration::MAX).as_millis();
-        *found.entry(u64::try_from(milliseconds).unwrap_or(u64::MAX)).or_default() += count;
-    }
-    ensure!(!found.is_empty(), "the metrics have no cycle");
-    Ok(found)
 }
 
 /// Name and path of each page.
@@ -155,7 +134,7 @@ fn pages(namespace: &str, workload: &str) -> Vec<(&'static str, String)> {
 }
 
 /// Makes an account for each viewer.
-fn users(bare: &ApiServerOnly, port: u16, number: usize) -> Result<Vec<Viewer>> {
+pub(super) fn users(bare: &ApiServerOnly, port: u16, number: usize) -> Result<Vec<Viewer>> {
     let kubectl = Kubectl::new(&bare.plane.binaries.path("kubectl"), &bare.plane.admin_kubeconfig());
     let names: Vec<String> = (0..number).map(|index| format!("viewer-{index}")).collect();
     let account = |name: &String| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}});
