@@ -2,17 +2,27 @@
 //!
 //! Excluded, as the answer says: workloads that are deleted, that fail, or that end sooner than the shortest of their earlier runs or than
 //! an annotation expects. All other run times are drawn without regard to what the estimate saw: what it knows nothing of may end at once.
+//!
+//! The clusters have all that can let a workload in early: two flavors, partial admission, lending with and without limits, preemption in
+//! the own queue and reclaim. The second law below proves for each that it was drawn: an estimate that overlooks it lies.
 
 use crate::fixtures::builders::config;
-use crate::fixtures::estimated_cluster::{Cluster, NAMESPACE, now, options};
+use crate::fixtures::estimated_cluster::{Cluster, NAMESPACE, now, object, options};
+use jiff::Timestamp;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use sluice_core::api::ObjectKey;
-use sluice_core::simulate::estimate::{Question, estimate};
+use sluice_core::simulate::estimate::{LowerBound, Question, estimate};
 use sluice_core::simulate::{Simulation, Until};
 
 /// Cases outside of soak runs, which draw 100 times as many.
 const CASES: u32 = 100;
+/// Most states that are drawn until each way to be admitted early has mattered.
+const MOST_DRAWN: u32 = 2_000;
+/// Annotation with the least number of pods of a Job.
+const LEAST_PODS: &str = "kueue.x-k8s.io/job-min-parallelism";
 
 /// What is known of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +43,10 @@ struct Drawn {
     more: i64,
     priority: i64,
     lends: bool,
+    /// Runs in the second flavor, if there is one.
+    in_second: bool,
+    /// Waits with one pod for each CPU, of which one is enough.
+    in_parts: bool,
 }
 
 impl Drawn {
@@ -67,14 +81,19 @@ fn known() -> impl Strategy<Value = Known> {
 
 fn drawn() -> impl Strategy<Value = Drawn> {
     let numbers = (1..4_i64, 0..120_i64, 0..150_i64, 0..3_i64);
-    (numbers, known(), any::<bool>()).prop_map(|((cpu, age, more, priority), known, lends)| Drawn {
-        cpu,
-        age,
-        known,
-        more,
-        priority,
-        lends,
-    })
+    let (second, parts) = (prop::bool::weighted(0.4), prop::bool::weighted(0.3));
+    (numbers, known(), any::<bool>(), second, parts).prop_map(
+        |((cpu, age, more, priority), known, lends, in_second, in_parts)| Drawn {
+            cpu,
+            age,
+            known,
+            more,
+            priority,
+            lends,
+            in_second,
+            in_parts,
+        },
+    )
 }
 
 fn policy() -> impl Strategy<Value = Value> {
@@ -87,36 +106,163 @@ fn policy() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// A cohort of two ClusterQueues that is full. `borrowed` CPUs of what the first one uses are lent by the second one.
-fn cluster(running: &[Drawn], pending: &[Drawn], world: &(bool, i64, i64, [Value; 2])) -> Cluster {
-    let (is_strict, shortest, borrowed, policies) = world;
-    let used = |lends: bool| -> i64 { running.iter().filter(|r| r.lends == lends).map(|r| r.cpu).sum() };
-    let borrowed = (*borrowed).min(used(false));
-    let strategy = if *is_strict { "StrictFIFO" } else { "BestEffortFIFO" };
-    let mut cluster = Cluster::new(used(false) - borrowed, strategy, "known unknown");
-    cluster.cluster_queue("lender", used(true) + borrowed, &json!({"queueingStrategy": strategy}));
-    for queue in ["known-lent", "unknown-lent"] {
-        cluster.local_queue(queue, "lender");
+/// What a search for a flavor does where it could borrow or preempt.
+fn fungibility() -> impl Strategy<Value = Value> {
+    prop::sample::select(vec![
+        json!({}),
+        json!({"whenCanBorrow": "TryNextFlavor"}),
+        json!({"whenCanPreempt": "MayStopSearch"}),
+        json!({"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "MayStopSearch"}),
+    ])
+}
+
+/// Two ClusterQueues of a cohort.
+#[derive(Clone, Debug)]
+struct Queues {
+    is_strict: bool,
+    /// Least length of the runs that have ended, in minutes.
+    shortest: i64,
+    /// CPUs of what the first one uses that the second one lends.
+    borrowed: i64,
+    policies: [Value; 2],
+    fungibility: Value,
+    /// Whether the quota has a second flavor.
+    has_second: bool,
+    /// Whether the second one may lend no more than it does.
+    is_limited: bool,
+}
+
+fn queues() -> impl Strategy<Value = Queues> {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let drawn = (flags, 10..120_i64, 0..4_i64, [policy(), policy()], fungibility());
+    drawn.prop_map(|((is_strict, has_second, is_limited), shortest, borrowed, policies, fungibility)| {
+        Queues { is_strict, shortest, borrowed, policies, fungibility, has_second, is_limited }
+    })
+}
+
+/// A cluster that is full, and the pending Workload of which an estimate is asked.
+#[derive(Clone, Debug)]
+struct State {
+    running: Vec<Drawn>,
+    pending: Vec<Drawn>,
+    queues: Queues,
+    asked: prop::sample::Index,
+}
+
+fn state() -> impl Strategy<Value = State> {
+    let workloads = (prop::collection::vec(drawn(), 1..7), prop::collection::vec(drawn(), 1..5));
+    (workloads, queues(), any::<prop::sample::Index>())
+        .prop_map(|((running, pending), queues, asked)| State { running, pending, queues, asked })
+}
+
+impl State {
+    /// Name of the Workload of which an estimate is asked, and of its Job.
+    fn name(&self) -> String {
+        format!("p{}", self.asked.index(self.pending.len()))
     }
-    for (name, policy) in ["q", "lender"].into_iter().zip(policies) {
-        let is_it =
-            |object: &&mut Value| object["kind"] == "ClusterQueue" && object["metadata"]["name"] == name;
-        let queue = cluster.objects.iter_mut().find(is_it).unwrap();
-        queue["spec"]["cohortName"] = json!("c");
-        queue["spec"]["preemption"] = policy.clone();
+
+    fn flavor(&self, running: &Drawn) -> &'static str {
+        if self.queues.has_second && running.in_second { "g" } else { "f" }
     }
-    for queue in ["known", "known-lent"] {
-        cluster.history(queue, (0..20).map(|step| shortest + step));
+
+    fn cluster(&self) -> Cluster {
+        let used = |lends: bool, flavor: &str| -> i64 {
+            let is_it = |running: &&Drawn| running.lends == lends && self.flavor(running) == flavor;
+            self.running.iter().filter(is_it).map(|running| running.cpu).sum()
+        };
+        let borrowed = self.queues.borrowed.min(used(false, "f"));
+        let strategy = if self.queues.is_strict { "StrictFIFO" } else { "BestEffortFIFO" };
+        let mut cluster = Cluster::new(0, strategy, "known unknown");
+        cluster.objects.push(object("ResourceFlavor", "g", &json!({})));
+        cluster.cluster_queue("lender", 0, &json!({"queueingStrategy": strategy}));
+        for queue in ["known-lent", "unknown-lent"] {
+            cluster.local_queue(queue, "lender");
+        }
+        let nominal =
+            [[used(false, "f") - borrowed, used(false, "g")], [used(true, "f") + borrowed, used(true, "g")]];
+        for (number, [first, second]) in nominal.into_iter().enumerate() {
+            let quota = |nominal: i64| json!({"name": "cpu", "nominalQuota": nominal.to_string()});
+            let mut lent = quota(first);
+            if number == 1 && self.queues.is_limited {
+                lent["lendingLimit"] = json!(borrowed.to_string());
+            }
+            let mut flavors = vec![json!({"name": "f", "resources": [lent]})];
+            if self.queues.has_second {
+                flavors.push(json!({"name": "g", "resources": [quota(second)]}));
+            }
+            let spec = spec_of(&mut cluster, ["q", "lender"][number]);
+            spec["resourceGroups"] = json!([{"coveredResources": ["cpu"], "flavors": flavors}]);
+            spec["cohortName"] = json!("c");
+            spec["preemption"] = self.queues.policies[number].clone();
+            spec["flavorFungibility"] = self.queues.fungibility.clone();
+        }
+        self.add_workloads(&mut cluster);
+        cluster
     }
-    for (number, drawn) in running.iter().enumerate() {
-        let workload = cluster.running(&format!("r{number}"), drawn.queue(), drawn.cpu, drawn.age);
-        describe(workload, drawn);
+
+    fn add_workloads(&self, cluster: &mut Cluster) {
+        for queue in ["known", "known-lent"] {
+            cluster.history(queue, (0..20).map(|step| self.queues.shortest + step));
+        }
+        for (number, drawn) in self.running.iter().enumerate() {
+            let workload = cluster.running(&format!("r{number}"), drawn.queue(), drawn.cpu, drawn.age);
+            let flavor = json!(self.flavor(drawn));
+            workload["status"]["admission"]["podSetAssignments"][0]["flavors"]["cpu"] = flavor;
+            describe(workload, drawn);
+        }
+        for (number, drawn) in self.pending.iter().enumerate() {
+            let workload = cluster.pending(&format!("p{number}"), drawn.queue(), drawn.cpu, drawn.age);
+            describe(workload, drawn);
+            if drawn.in_parts && drawn.cpu > 1 {
+                divide(cluster, drawn.cpu);
+            }
+        }
     }
-    for (number, drawn) in pending.iter().enumerate() {
-        let workload = cluster.pending(&format!("p{number}"), drawn.queue(), drawn.cpu, drawn.age);
-        describe(workload, drawn);
+
+    /// Returns before when the Workload is not admitted, as an estimate says of a cluster, in seconds.
+    fn not_before(&self, cluster: &Cluster) -> Option<(f64, LowerBound)> {
+        let (key, objects) = (ObjectKey::new(NAMESPACE, &self.name()), cluster.typed());
+        let question = Question { workload: &key, objects: &objects, recorded: &[], sees: &|_| true };
+        let bound = match estimate(&question, &options(None), &|| true) {
+            Ok(range) => range.not_before,
+            Err(none) => none.not_before,
+        };
+        bound.map(|bound| (seconds_until(bound.at), bound))
     }
-    cluster
+
+    /// Lets each job run for as long as was drawn, and returns the seconds until the Workload is admitted.
+    fn admitted(&self, mut cluster: Cluster) -> Option<f64> {
+        for (prefix, all) in [("r", &self.running), ("p", &self.pending)] {
+            for (number, drawn) in all.iter().enumerate() {
+                let name = format!("{prefix}{number}");
+                let is_it =
+                    |object: &&mut Value| object["kind"] == "Job" && object["metadata"]["name"] == *name;
+                let job = cluster.objects.iter_mut().find(is_it).unwrap();
+                let minutes = drawn.length(self.queues.shortest);
+                job["metadata"]["annotations"]["sluice.dev/run-for"] = json!(format!("{minutes}m"));
+            }
+        }
+        let mut simulation = Simulation::new(options(None)).unwrap();
+        for (kind, object) in cluster.typed() {
+            simulation.load_stored(kind, object);
+        }
+        simulation.run(Until::Settled);
+        let report = serde_json::to_value(simulation.report()).unwrap();
+        let own = format!("{NAMESPACE}/{}", self.name());
+        let is_admission = |entry: &&Value| entry["event"] == "admitted" && entry["workload"] == *own;
+        let timeline = report["timeline"].as_array().unwrap();
+        timeline.iter().find(is_admission).map(|entry| entry["seconds"].as_f64().unwrap())
+    }
+}
+
+fn seconds_until(time: Timestamp) -> f64 {
+    time.duration_since(now()).as_secs_f64()
+}
+
+/// Returns the spec of a ClusterQueue.
+fn spec_of<'a>(cluster: &'a mut Cluster, name: &str) -> &'a mut Value {
+    let is_it = |object: &&mut Value| object["kind"] == "ClusterQueue" && object["metadata"]["name"] == name;
+    &mut cluster.objects.iter_mut().find(is_it).unwrap()["spec"]
 }
 
 fn describe(workload: &mut Value, drawn: &Drawn) {
@@ -131,48 +277,111 @@ fn describe(workload: &mut Value, drawn: &Drawn) {
     }
 }
 
-/// Lets each job run for as long as was drawn, and returns the seconds until a Workload is admitted.
-fn admitted(mut cluster: Cluster, lengths: &[(String, i64)], name: &str) -> Option<f64> {
-    for (job, minutes) in lengths {
-        let is_it = |object: &&mut Value| object["kind"] == "Job" && object["metadata"]["name"] == **job;
-        let job = cluster.objects.iter_mut().find(is_it).unwrap();
-        job["metadata"]["annotations"] = json!({"sluice.dev/run-for": format!("{minutes}m")});
+/// Divides the last Workload and its Job into pods of one CPU, of which one is enough.
+fn divide(cluster: &mut Cluster, pods: i64) {
+    let [.., job, workload] = cluster.objects.as_mut_slice() else { panic!("a Job and its Workload") };
+    let spec = &mut job["spec"];
+    (spec["parallelism"], spec["completions"]) = (json!(pods), json!(pods));
+    request_one_cpu(&mut spec["template"]);
+    job["metadata"]["annotations"][LEAST_PODS] = json!("1");
+    let set = &mut workload["spec"]["podSets"][0];
+    (set["count"], set["minCount"]) = (json!(pods), json!(1));
+    request_one_cpu(&mut set["template"]);
+}
+
+fn request_one_cpu(template: &mut Value) {
+    template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("1");
+}
+
+/// Something that can let a workload in early, and how it is hidden from an estimate.
+type Hidden = (&'static str, fn(&mut Cluster));
+
+const HIDDEN: [Hidden; 5] = [
+    ("preemption in the own queue", |cluster| {
+        each_queue(cluster, |spec| remove(&mut spec["preemption"], "withinClusterQueue"));
+    }),
+    ("reclaim", |cluster| {
+        each_queue(cluster, |spec| {
+            remove(&mut spec["preemption"], "borrowWithinCohort");
+            remove(&mut spec["preemption"], "reclaimWithinCohort");
+        });
+    }),
+    ("what a cohort lends", |cluster| each_queue(cluster, |spec| remove(spec, "cohortName"))),
+    ("another flavor", |cluster| {
+        each_queue(cluster, |spec| {
+            if let Some(second) = spec.pointer_mut("/resourceGroups/0/flavors/1/resources/0") {
+                second["nominalQuota"] = json!("0");
+            }
+        });
+    }),
+    ("partial admission", hide_parts),
+];
+
+fn each_queue(cluster: &mut Cluster, change: impl Fn(&mut Value)) {
+    for queue in cluster.objects.iter_mut().filter(|object| object["kind"] == "ClusterQueue") {
+        change(&mut queue["spec"]);
     }
-    let mut simulation = Simulation::new(options(None)).unwrap();
-    for (kind, object) in cluster.typed() {
-        simulation.load_stored(kind, object);
+}
+
+/// Lets all Workloads and Jobs wait for all of their pods.
+fn hide_parts(cluster: &mut Cluster) {
+    for object in &mut cluster.objects {
+        for (parent, field) in [("/metadata/annotations", LEAST_PODS), ("/spec/podSets/0", "minCount")] {
+            if let Some(parent) = object.pointer_mut(parent) {
+                remove(parent, field);
+            }
+        }
     }
-    simulation.run(Until::Settled);
-    let report = serde_json::to_value(simulation.report()).unwrap();
-    let is_admission =
-        |entry: &&Value| entry["event"] == "admitted" && entry["workload"] == format!("{NAMESPACE}/{name}");
-    let timeline = report["timeline"].as_array().unwrap();
-    timeline.iter().find(is_admission).map(|entry| entry["seconds"].as_f64().unwrap())
+}
+
+fn remove(value: &mut Value, field: &str) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove(field);
+    }
+}
+
+/// The cluster with heads that block nothing.
+fn without_strict_order(mut cluster: Cluster) -> Cluster {
+    each_queue(&mut cluster, |spec| spec["queueingStrategy"] = json!("BestEffortFIFO"));
+    cluster
+}
+
+#[test]
+#[ignore = "minutes; `make soak` runs it"]
+fn an_estimate_that_overlooks_a_way_in_lies() {
+    let mut runner = TestRunner::new(config(CASES));
+    let (mut open, mut is_order_seen) = (HIDDEN.to_vec(), false);
+    for _ in 0..MOST_DRAWN {
+        let state = state().new_tree(&mut runner).unwrap().current();
+        let cluster = state.cluster();
+        let Some(seconds) = state.admitted(cluster.clone()) else { continue };
+        let lies = |hide: fn(&mut Cluster)| {
+            let mut blind = cluster.clone();
+            hide(&mut blind);
+            state.not_before(&blind).is_some_and(|(not_before, _)| seconds < not_before)
+        };
+        open.retain(|(_, hide)| !lies(*hide));
+        // A head in strict order delays what is behind it, and a bound is there all the same.
+        is_order_seen = is_order_seen
+            || (state.queues.is_strict
+                && state.not_before(&cluster).is_some()
+                && state.admitted(without_strict_order(cluster.clone())).is_some_and(|free| free < seconds));
+        if open.is_empty() && is_order_seen {
+            return;
+        }
+    }
+    let open: Vec<&str> = open.iter().map(|(what, _)| *what).collect();
+    panic!("never mattered: {open:?}; order of heads: {is_order_seen}");
 }
 
 proptest! {
     #![proptest_config(config(CASES))]
 
     #[test]
-    fn not_before_never_lies(
-        running in prop::collection::vec(drawn(), 1..7), pending in prop::collection::vec(drawn(), 1..5),
-        world in (any::<bool>(), 10..120_i64, 0..4_i64, [policy(), policy()]), asked in any::<prop::sample::Index>(),
-    ) {
-        let cluster = cluster(&running, &pending, &world);
-        let name = format!("p{}", asked.index(pending.len()));
-        let (key, objects) = (ObjectKey::new(NAMESPACE, &name), cluster.typed());
-        let question = Question { workload: &key, objects: &objects, recorded: &[], sees: &|_| true };
-        let bound = match estimate(&question, &options(None), &|| true) {
-            Ok(range) => range.not_before,
-            Err(none) => none.not_before,
-        };
-        let Some(bound) = bound else { return Ok(()) };
-        let named = |prefix: &'static str, all: &[Drawn]| -> Vec<(String, i64)> {
-            all.iter().enumerate().map(|(number, drawn)| (format!("{prefix}{number}"), drawn.length(world.1))).collect()
-        };
-        let lengths = [named("r", &running), named("p", &pending)].concat();
-        let not_before = bound.at.duration_since(now()).as_secs_f64();
-        if let Some(seconds) = admitted(cluster, &lengths, &name) {
+    fn not_before_never_lies(state in state()) {
+        let cluster = state.cluster();
+        let Some((not_before, bound)) = state.not_before(&cluster) else { return Ok(()) };
+        if let Some(seconds) = state.admitted(cluster) {
             prop_assert!(seconds >= not_before, "admitted after {} s, not before {} s: {:?}", seconds, not_before, bound.ending);
         }
     }
