@@ -57,6 +57,19 @@ impl ConditionType {
     }
 }
 
+/// What ends the wait of a pending workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitEnd {
+    /// The object that keeps it out of its queue changes.
+    ObjectChange,
+    /// The scheduler evaluates it.
+    Evaluation,
+    /// Quota, nodes, flavors or the workload change.
+    CapacityChange,
+    /// Other workloads end, release quota or get ready.
+    OtherWorkloads,
+}
+
 /// Why a workload has no quota reservation: the reason of `QuotaReserved=False`. The order has a meaning: of several
 /// flavors, the greatest reason is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,12 +117,37 @@ impl PendingReason {
         Self::WaitingForPodsReady,
     ];
 
+    /// Without a wildcard, so that a new reason decides: else its workloads could be missing in lists and in the audit.
+    const fn wait_end(self) -> WaitEnd {
+        match self {
+            Self::Deactivated
+            | Self::OnHold
+            | Self::Misconfigured
+            | Self::Suspended
+            | Self::AdmissionGated => WaitEnd::ObjectChange,
+            Self::PendingEvaluation => WaitEnd::Evaluation,
+            Self::NoMatchingFlavor | Self::ExceedsMaxQuota | Self::TopologyPlacementFailed => {
+                WaitEnd::CapacityChange
+            }
+            Self::WaitingForQuota | Self::WaitingForPreemptedWorkloads | Self::WaitingForPodsReady => {
+                WaitEnd::OtherWorkloads
+            }
+        }
+    }
+
     /// Whether the state of an object keeps the workload out: it stays until that object changes.
     pub const fn keeps_out(self) -> bool {
-        matches!(
-            self,
-            Self::Deactivated | Self::OnHold | Self::Misconfigured | Self::Suspended | Self::AdmissionGated
-        )
+        matches!(self.wait_end(), WaitEnd::ObjectChange)
+    }
+
+    /// Whether the workload stays pending until something is changed.
+    pub const fn needs_change(self) -> bool {
+        matches!(self.wait_end(), WaitEnd::ObjectChange | WaitEnd::CapacityChange)
+    }
+
+    /// Whether the workload may be in no queue: the scheduler has not evaluated it.
+    pub const fn is_unevaluated(self) -> bool {
+        matches!(self.wait_end(), WaitEnd::ObjectChange | WaitEnd::Evaluation)
     }
 
     /// Returns the reason as written in the condition.

@@ -1,9 +1,10 @@
 //! The pages as readers meet them: COMPATIBILITY.md lists differences alone, in rows that are read at a glance, links between pages
-//! lead somewhere, and files that are named exist.
+//! lead somewhere, files that are named exist, and docs/troubleshoot.md has every pending reason.
 
 use crate::fixtures::manifests::root;
 use crate::repository::layering::PACKAGES;
 use regex::Regex;
+use sluice::api::reason::PendingReason;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,19 @@ fn answers_of_rows_are_read() {
     assert_eq!(answer("| a field | removed | the same: it has no place |"), "the same");
     assert_eq!(answer("| a Job | waits | the same ([more](docs/jobs.md#owner)) |"), "the same");
     assert_eq!(answer("| a Job | waits | the same, with an event |"), "the same, with an event");
+}
+
+#[test]
+fn symptoms_have_every_pending_reason() {
+    let page = fs::read_to_string(root().join("docs/troubleshoot.md")).unwrap();
+    let symptoms: Vec<&str> = rows(&page).filter_map(|row| row.split('|').nth(1)).collect();
+    let is_missing = |reason: &&str| {
+        let word = format!("`{reason}`");
+        !symptoms.iter().any(|symptom| symptom.contains(&word))
+    };
+    let missing: Vec<&str> =
+        PendingReason::ALL.into_iter().map(PendingReason::as_str).filter(is_missing).collect();
+    assert!(missing.is_empty(), "no row of docs/troubleshoot.md begins with {missing:?}");
 }
 
 #[test]

@@ -93,11 +93,6 @@ fn in_no_queue(snapshot: &Snapshot) -> usize {
     pending.saturating_sub(queued.sum())
 }
 
-/// Returns whether a workload with this reason may be in no queue: the scheduler has not evaluated it.
-fn is_unevaluated(reason: PendingReason) -> bool {
-    reason <= PendingReason::PendingEvaluation
-}
-
 /// A row with its place in the order.
 #[derive(Clone, Copy)]
 enum Place<'a> {
@@ -201,7 +196,8 @@ impl<'a> PendingList<'a> {
         if in_no_queue(self.snapshot()) == 0 {
             return queued;
         }
-        let waiting = self.snapshot().workloads.longest_waiting(is_unevaluated, waits.as_ref());
+        let waiting =
+            self.snapshot().workloads.longest_waiting(PendingReason::is_unevaluated, waits.as_ref());
         Box::new(queued.chain(waiting.map(|item| Place::Waits(&item.key, item.since))))
     }
 
@@ -239,7 +235,7 @@ impl<'a> PendingList<'a> {
         };
         let mut all: Vec<(Timestamp, &ObjectKey)> = queued.into_iter().filter_map(since).collect();
         if in_no_queue(self.snapshot()) > 0 {
-            let others = index.longest_waiting(is_unevaluated, None).take(MAX_PASSED);
+            let others = index.longest_waiting(PendingReason::is_unevaluated, None).take(MAX_PASSED);
             all.extend(others.map(|item| (item.since, &item.key)));
         }
         all.sort_unstable();

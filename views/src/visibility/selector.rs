@@ -15,13 +15,10 @@ const FIELDS: &str =
     "clusterQueue, localQueue, status, reason, priority, job, mine, metadata.name, metadata.namespace";
 /// Error text for a list of one submitter, where submitters are not known.
 pub const NO_SUBMITTERS: &str = "mine: nothing says what names the submitter of a workload: set visibility.userLabel in the configuration of the manager, or start it with --record-submitter";
-/// Reasons that stay until quota, nodes, flavors or the Workload change.
-const NEVER: [PendingReason; 3] =
-    [PendingReason::ExceedsMaxQuota, PendingReason::NoMatchingFlavor, PendingReason::TopologyPlacementFailed];
 
 /// Returns whether a pending Workload with this reason stays pending until something is changed.
 pub fn needs_change(reason: &str) -> bool {
-    keeps_out(reason) || NEVER.iter().any(|never| never.as_str() == reason)
+    PendingReason::ALL.iter().any(|known| known.needs_change() && known.as_str() == reason)
 }
 
 /// Returns whether the state of an object keeps a pending Workload with this reason out of its queue.

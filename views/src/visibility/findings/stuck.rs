@@ -208,7 +208,16 @@ impl Audit<'_> {
                     "kubectl describe clusterqueue {queue}; start the queue, or correct what it names"
                 )),
             ),
-            _ => (format!("kept out: {}", text_of(kept)), "correct what the message names".into()),
+            PendingReason::Misconfigured
+            | PendingReason::PendingEvaluation
+            | PendingReason::NoMatchingFlavor
+            | PendingReason::ExceedsMaxQuota
+            | PendingReason::WaitingForQuota
+            | PendingReason::TopologyPlacementFailed
+            | PendingReason::WaitingForPreemptedWorkloads
+            | PendingReason::WaitingForPodsReady => {
+                (format!("kept out: {}", text_of(kept)), "correct what the message names".into())
+            }
         };
         let workloads = kept.classes.workloads();
         let is = if workloads == 1 { "is" } else { "are" };
