@@ -1,5 +1,5 @@
 //! The project's words as a test: vague nouns and names of earlier modules do not come back, and INVARIANTS.md cites tests
-//! that exist.
+//! that exist, and all modules of laws.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -170,6 +170,23 @@ fn invariants_cite_tests_that_exist() {
         }
     }
     assert_eq!(numbers, (1..=26).collect::<Vec<_>>());
+}
+
+/// A law that the page does not name has no invariant, and no word on what it compares with.
+#[test]
+fn invariants_cite_every_module_of_laws() {
+    let text = fs::read_to_string(root().join("INVARIANTS.md")).unwrap();
+    let module = Regex::new(r"(?m)^mod (\w+);$").unwrap();
+    let mut missing = Vec::new();
+    for (folder, prefix) in [("core/tests/it/laws", "laws"), ("tests/it/views/laws", "views::laws")] {
+        let list = fs::read_to_string(root().join(folder).join("mod.rs")).unwrap();
+        let names: Vec<String> =
+            module.captures_iter(&list).map(|found| format!("{prefix}::{}", &found[1])).collect();
+        assert!(!names.is_empty(), "{folder} has no modules");
+        let is_cited = |name: &String| ["`", "::"].iter().any(|end| text.contains(&format!("`{name}{end}")));
+        missing.extend(names.into_iter().filter(|name| !is_cited(name)));
+    }
+    assert!(missing.is_empty(), "INVARIANTS.md does not name {missing:?}");
 }
 
 /// A model that asks the code which it judges would agree with any rule.
