@@ -61,7 +61,20 @@ impl Counters {
             Observation::QueueDeleted { kind: Kind::ClusterQueue, key } => {
                 self.sluice.forget_queue(&key.name);
             }
-            _ => {}
+            // Only Kueue's families count these. Named, so that a new observation is counted somewhere.
+            Observation::QuotaReserved(..)
+            | Observation::Admitted(..)
+            | Observation::ChecksPassed(..)
+            | Observation::PodsReady { .. }
+            | Observation::GateRemoved { .. }
+            | Observation::Evicted { .. }
+            | Observation::QuotaReleased { .. }
+            | Observation::SliceReplaced { .. }
+            | Observation::TargetsRecomputed { .. }
+            | Observation::Finished(..)
+            | Observation::WorkloadCreated { .. }
+            | Observation::QueueDeleted { .. }
+            | Observation::AdmissionAttempt { .. } => {}
         }
         self.kueue.observe(observation, role);
     }
