@@ -37,7 +37,6 @@ const NONEXISTENT_NAMESPACE: &str = "-";
 /// Verbs that a watch needs.
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 const REGISTRATION: &str = "admissionregistration.k8s.io";
-const KUEUE_GROUP: &str = "kueue.x-k8s.io";
 /// Namespace and name of the ConfigMap in which API servers publish how they identify themselves to servers behind them.
 pub const FRONT_PROXY_CONFIG_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
 
@@ -169,51 +168,46 @@ fn front_proxy_permissions() -> impl Iterator<Item = Permission> {
 
 /// Returns the permissions to write, except on certificates and the lease.
 fn write_permissions(kinds: &[Kind], writes: WriteRequirements) -> Vec<Permission> {
-    let mut permissions = Vec::new();
-    for kind in kinds {
-        if let Kind::Job(row) = kind {
-            permissions.extend(job_permissions(row, writes.deletes_jobs));
-        }
-        if *kind == Kind::Pod {
-            // Pods of every kind are ungated and terminated. Where they are jobs, stopping deletes them.
-            if writes.pods_are_jobs {
-                permissions.extend(
-                    frameworks().filter(|row| row.is_pod()).flat_map(|row| job_permissions(row, true)),
-                );
-            } else {
-                permissions.extend(
-                    ["pods", "pods/status"].map(|resource| cluster_permission("", resource, "patch")),
-                );
-            }
-        }
-    }
-    permissions
-        .extend(["create", "patch", "delete"].map(|verb| cluster_permission(KUEUE_GROUP, "workloads", verb)));
-    let patched = [
-        "workloads/status",
-        "clusterqueues",
-        "clusterqueues/status",
-        "localqueues/status",
-        "cohorts/status",
-        "admissionchecks/status",
-        "multikueueclusters/status",
-        "resourceflavors",
-        "admissionchecks",
-        "topologies",
-    ];
-    permissions.extend(patched.map(|resource| cluster_permission(KUEUE_GROUP, resource, "patch")));
-    permissions.extend(["create", "patch"].map(|verb| cluster_permission("events.k8s.io", "events", verb)));
-    if kinds.contains(&Kind::ProvisioningRequest) {
-        let provisioning = [
-            cluster_permission("autoscaling.x-k8s.io", "provisioningrequests", "create"),
-            cluster_permission("autoscaling.x-k8s.io", "provisioningrequests", "delete"),
-            cluster_permission("", "podtemplates", "create"),
-        ];
-        // Not needed without an autoscaler.
+    let events = ["create", "patch"].map(|verb| cluster_permission("events.k8s.io", "events", verb));
+    kinds.iter().flat_map(|kind| permissions_on(*kind, writes)).chain(events).collect()
+}
+
+/// Returns the permissions to write objects of a watched kind. Without a wildcard, so that a new kind decides: that a role lacks a
+/// permission is reported only if it is here.
+fn permissions_on(kind: Kind, writes: WriteRequirements) -> Vec<Permission> {
+    let resource = kind.resource();
+    let on = |subresource: &str, verbs: &[&'static str]| -> Vec<Permission> {
+        let name = format!("{}{subresource}", resource.plural);
+        verbs.iter().map(|verb| cluster_permission(resource.group, &name, verb)).collect()
+    };
+    let of_autoscaler = |verbs: &[&'static str]| -> Vec<Permission> {
         let only_if_served = Some(Kind::ProvisioningRequest);
-        permissions.extend(provisioning.map(|permission| Permission { only_if_served, ..permission }));
+        on("", verbs).into_iter().map(|permission| Permission { only_if_served, ..permission }).collect()
+    };
+    match kind {
+        Kind::Job(row) => job_permissions(&row, writes.deletes_jobs),
+        // Pods of every kind are ungated and terminated. Where they are jobs, stopping deletes them.
+        Kind::Pod if writes.pods_are_jobs => {
+            frameworks().filter(|row| row.is_pod()).flat_map(|row| job_permissions(row, true)).collect()
+        }
+        Kind::Workload => [on("", &["create", "patch", "delete"]), on("/status", &["patch"])].concat(),
+        Kind::Pod | Kind::ClusterQueue | Kind::AdmissionCheck => {
+            [on("", &["patch"]), on("/status", &["patch"])].concat()
+        }
+        Kind::ResourceFlavor | Kind::Topology => on("", &["patch"]),
+        Kind::Cohort | Kind::LocalQueue | Kind::MultiKueueCluster => on("/status", &["patch"]),
+        Kind::ProvisioningRequest => of_autoscaler(&["create", "delete"]),
+        Kind::PodTemplate => of_autoscaler(&["create"]),
+        Kind::Namespace
+        | Kind::LimitRange
+        | Kind::RuntimeClass
+        | Kind::PriorityClass
+        | Kind::WorkloadPriorityClass
+        | Kind::ProvisioningRequestConfig
+        | Kind::Node
+        | Kind::ReplicaSet
+        | Kind::Related(_) => Vec::new(),
     }
-    permissions
 }
 
 /// Returns the permissions on the objects of a framework, except for reading them.
