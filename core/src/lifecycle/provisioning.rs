@@ -15,8 +15,6 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// Controller name of the AdmissionChecks that this module handles.
-pub const CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
 /// Prefix of the Workload annotations that become parameters of the request.
 pub const PARAMETER_PREFIX: &str = "provreq.kueue.x-k8s.io/";
 /// Annotations by which a pod names its ProvisioningRequest. They are never changed.

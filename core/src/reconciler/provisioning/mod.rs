@@ -49,7 +49,8 @@ pub(crate) fn provisioning_config<'a>(
 
 /// Returns whether an admission check belongs to this controller.
 fn is_provisioning_check(cache: &Cache, check: &str) -> bool {
-    cache.check(check).is_some_and(|check| check.object.spec.controller_name == provisioning::CONTROLLER)
+    let controller = names::PROVISIONING_REQUEST_CONTROLLER;
+    cache.check(check).is_some_and(|check| check.object.spec.controller_name == controller)
 }
 
 /// Reads the requests of Workloads and the states of the checks that follow from them.
