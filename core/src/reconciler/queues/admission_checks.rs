@@ -16,6 +16,7 @@ use crate::reconciler::writes::request::WriteRequest;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
+use std::collections::BTreeMap;
 
 /// Condition reason of objects that are accepted but have no effect.
 const NOT_SUPPORTED: &str = "NotSupported";
@@ -56,12 +57,14 @@ impl AdmissionChecks<'_> {
     pub(super) fn inactive_text(&self, checks: &[&str]) -> Option<String> {
         let inactive: Vec<&str> = checks.iter().copied().filter(|name| !self.is_active(name)).collect();
         let never_set = |name: &str| self.cache.check(name).and_then(|check| self.never_set(check));
-        let explained = [MULTIKUEUE_NOT_SUPPORTED, PROVISIONING_OFF].map(|reason| {
-            let names = inactive.iter().copied().filter(|name| never_set(name) == Some(reason));
-            let names: Vec<&str> = names.collect();
-            if names.is_empty() { String::new() } else { format!(" ({}: {reason})", names.join(", ")) }
-        });
-        let why = explained.concat();
+        let mut explained: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for name in inactive.iter().copied() {
+            if let Some(reason) = never_set(name) {
+                explained.entry(reason).or_default().push(name);
+            }
+        }
+        let explained = explained.iter().map(|(reason, names)| format!(" ({}: {reason})", names.join(", ")));
+        let why = explained.collect::<Vec<_>>().concat();
         let names = inactive.join(", ");
         (!inactive.is_empty()).then(|| format!("references inactive AdmissionCheck(s): {names}{why}"))
     }
