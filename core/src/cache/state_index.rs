@@ -2,7 +2,8 @@
 //! the core.
 //!
 //! Invariants: a place follows from the Workload alone, so that every replica has the same; a clone is a pointer, and a change after it
-//! copies one path of a tree; the start of an order and a number cost the logarithm of the number of Workloads.
+//! copies one path of a tree; the start of an order and a number cost the logarithm of the number of Workloads, for each namespace; a
+//! list of some namespaces passes over no Workload of another one.
 
 use super::records::WorkloadRecord;
 use crate::api::ObjectKey;
@@ -69,7 +70,7 @@ impl Recent {
 }
 
 /// Which Workloads a list by time has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RecentList {
     /// Those with quota.
     Reserving,
@@ -100,11 +101,39 @@ pub struct ReasonSummary {
 /// The index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StateIndex {
-    waiting: RedBlackTreeMapSync<PendingReason, OrderTree<Waiting>>,
+    waiting: RedBlackTreeMapSync<(PendingReason, Arc<str>), OrderTree<Waiting>>,
     using: RedBlackTreeMapSync<(Arc<str>, FlavorResource), OrderTree<Using>>,
-    reserving: OrderTree<Recent>,
-    finished: OrderTree<Recent>,
+    recent: RedBlackTreeMapSync<(RecentList, Arc<str>), OrderTree<Recent>>,
     copies: Copies,
+}
+
+/// Adds an item to the tree of a key.
+fn insert_in<K: Ord + Clone, T: Weighted>(
+    trees: &mut RedBlackTreeMapSync<K, OrderTree<T>>,
+    key: K,
+    item: T,
+    copies: &mut Copies,
+) {
+    if !trees.contains_key(&key) {
+        trees.insert_mut(key.clone(), OrderTree::default());
+    }
+    if let Some(tree) = trees.get_mut(&key) {
+        tree.insert(item, copies);
+    }
+}
+
+/// Removes an item from the tree of a key, and the tree if it was the last.
+fn remove_from<K: Ord + Clone, T: Weighted>(
+    trees: &mut RedBlackTreeMapSync<K, OrderTree<T>>,
+    key: &K,
+    item: &T,
+    copies: &mut Copies,
+) {
+    let Some(tree) = trees.get_mut(key) else { return };
+    tree.remove(item, copies);
+    if tree.len() == 0 {
+        trees.remove_mut(key);
+    }
 }
 
 /// Returns whether a Workload is pending: it has no quota and is not finished.
@@ -182,84 +211,112 @@ impl StateIndex {
     }
 
     fn insert(&mut self, key: &ObjectKey, place: Place) {
+        let namespace = || Arc::clone(&key.namespace);
         match place {
             Place::Waits(reason, since) => {
-                if !self.waiting.contains_key(&reason) {
-                    self.waiting.insert_mut(reason, OrderTree::default());
-                }
-                if let Some(tree) = self.waiting.get_mut(&reason) {
-                    tree.insert(Waiting { since, key: key.clone() }, &mut self.copies);
-                }
+                let item = Waiting { since, key: key.clone() };
+                insert_in(&mut self.waiting, (reason, namespace()), item, &mut self.copies);
             }
             Place::Uses(queue, granted, since) => {
-                self.reserving.insert(Recent::new(key, since), &mut self.copies);
+                let slot = (RecentList::Reserving, namespace());
+                insert_in(&mut self.recent, slot, Recent::new(key, since), &mut self.copies);
                 for (fr, amount) in granted {
-                    let slot = (Arc::clone(&queue), fr);
-                    if !self.using.contains_key(&slot) {
-                        self.using.insert_mut(slot.clone(), OrderTree::default());
-                    }
-                    if let Some(tree) = self.using.get_mut(&slot) {
-                        tree.insert(Using { amount: Reverse(amount), key: key.clone() }, &mut self.copies);
-                    }
+                    let item = Using { amount: Reverse(amount), key: key.clone() };
+                    insert_in(&mut self.using, (Arc::clone(&queue), fr), item, &mut self.copies);
                 }
             }
             Place::Ended(since) => {
-                self.finished.insert(Recent::new(key, since), &mut self.copies);
+                let slot = (RecentList::Finished, namespace());
+                insert_in(&mut self.recent, slot, Recent::new(key, since), &mut self.copies);
             }
             Place::Nowhere => {}
         }
     }
 
     fn remove(&mut self, key: &ObjectKey, place: Place) {
+        let namespace = || Arc::clone(&key.namespace);
         match place {
             Place::Waits(reason, since) => {
-                let Some(tree) = self.waiting.get_mut(&reason) else { return };
-                tree.remove(&Waiting { since, key: key.clone() }, &mut self.copies);
-                if tree.len() == 0 {
-                    self.waiting.remove_mut(&reason);
-                }
+                let item = Waiting { since, key: key.clone() };
+                remove_from(&mut self.waiting, &(reason, namespace()), &item, &mut self.copies);
             }
             Place::Uses(queue, granted, since) => {
-                self.reserving.remove(&Recent::new(key, since), &mut self.copies);
+                let slot = (RecentList::Reserving, namespace());
+                remove_from(&mut self.recent, &slot, &Recent::new(key, since), &mut self.copies);
                 for (fr, amount) in granted {
-                    let slot = (Arc::clone(&queue), fr);
-                    let Some(tree) = self.using.get_mut(&slot) else { continue };
-                    tree.remove(&Using { amount: Reverse(amount), key: key.clone() }, &mut self.copies);
-                    if tree.len() == 0 {
-                        self.using.remove_mut(&slot);
-                    }
+                    let item = Using { amount: Reverse(amount), key: key.clone() };
+                    remove_from(&mut self.using, &(Arc::clone(&queue), fr), &item, &mut self.copies);
                 }
             }
             Place::Ended(since) => {
-                self.finished.remove(&Recent::new(key, since), &mut self.copies);
+                let slot = (RecentList::Finished, namespace());
+                remove_from(&mut self.recent, &slot, &Recent::new(key, since), &mut self.copies);
             }
             Place::Nowhere => {}
         }
     }
 
-    /// Returns the Workloads of a list, the newest first.
-    pub(super) const fn newest(&self, list: RecentList) -> &OrderTree<Recent> {
-        match list {
-            RecentList::Reserving => &self.reserving,
-            RecentList::Finished => &self.finished,
-        }
+    /// Returns the trees of a list, one for each namespace that is meant.
+    fn of_list<F: Fn(&str) -> bool>(
+        &self,
+        list: RecentList,
+        is_meant: F,
+    ) -> impl Iterator<Item = &OrderTree<Recent>> + use<'_, F> {
+        let start = (list, Arc::from(""));
+        let trees = self.recent.range(start..).take_while(move |((of, _), _)| *of == list);
+        trees.filter(move |((_, namespace), _)| is_meant(namespace)).map(|(_, tree)| tree)
+    }
+
+    /// Iterates over the Workloads of a list in namespaces, the newest first, after a place in that order.
+    pub(super) fn newest<'a, F: Fn(&str) -> bool>(
+        &'a self,
+        list: RecentList,
+        is_meant: F,
+        after: Option<&Recent>,
+    ) -> impl Iterator<Item = &'a Recent> + use<'a, F> {
+        let runs: Vec<_> = self
+            .of_list(list, is_meant)
+            .map(|tree| match after {
+                Some(after) => tree.iter_after(|item| after.cmp(item)),
+                None => tree.iter(),
+            })
+            .collect();
+        merged(runs)
+    }
+
+    /// Returns the number of Workloads of a list.
+    pub(super) fn count(&self, list: RecentList) -> usize {
+        self.of_list(list, |_| true).map(OrderTree::len).sum()
+    }
+
+    /// Returns the number of Workloads of a list before a place in its order.
+    pub(super) fn count_newer(&self, list: RecentList, place: &Recent) -> usize {
+        let before = |tree: &OrderTree<Recent>| tree.weight_before(|item| place.cmp(item));
+        self.of_list(list, |_| true)
+            .map(|tree| usize::try_from(before(tree)).unwrap_or(usize::MAX))
+            .fold(0, usize::saturating_add)
     }
 
     /// Returns the pending Workloads by reason.
-    pub(super) fn by_reason(&self) -> impl Iterator<Item = ReasonSummary> {
-        self.waiting.iter().filter_map(|(reason, tree)| {
-            let oldest = tree.iter().next()?.since;
-            Some(ReasonSummary { reason: *reason, count: tree.len(), oldest })
-        })
+    pub(super) fn by_reason(&self) -> impl Iterator<Item = ReasonSummary> + use<> {
+        let mut found: BTreeMap<PendingReason, ReasonSummary> = BTreeMap::new();
+        for ((reason, _), tree) in &self.waiting {
+            let Some(oldest) = tree.iter().next().map(|item| item.since) else { continue };
+            let known = found.entry(*reason);
+            let known = known.or_insert(ReasonSummary { reason: *reason, count: 0, oldest });
+            known.count = known.count.saturating_add(tree.len());
+            known.oldest = known.oldest.min(oldest);
+        }
+        found.into_values()
     }
 
-    /// Iterates over the pending Workloads of reasons, those that wait longest first, after a place in that order.
-    pub(super) fn longest_waiting<'a, F: Fn(PendingReason) -> bool>(
+    /// Iterates over the pending Workloads of reasons and namespaces, those that wait longest first, after a place in that order.
+    pub(super) fn longest_waiting<'a, F: Fn(PendingReason, &str) -> bool>(
         &'a self,
         is_meant: F,
         after: Option<&Waiting>,
     ) -> impl Iterator<Item = &'a Waiting> + use<'a, F> {
-        let trees = self.waiting.iter().filter(move |(reason, _)| is_meant(**reason));
+        let trees = self.waiting.iter().filter(move |((reason, namespace), _)| is_meant(*reason, namespace));
         let runs: Vec<_> = trees
             .map(|(_, tree)| match after {
                 Some(after) => tree.iter_after(|item| after.cmp(item)),
@@ -295,8 +352,9 @@ mod tests {
         json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": time(at)})
     }
 
-    /// A Workload in one of six states.
+    /// A Workload of one of two namespaces in one of six states.
     fn record(number: u8, state: u8, at: i64) -> Arc<WorkloadRecord> {
+        let namespace = if number.is_multiple_of(2) { "ns" } else { "other" };
         let mut status = json!({"conditions": match state {
             0 => vec![],
             1 => vec![condition("QuotaReserved", false, "WaitingForQuota", at)],
@@ -310,7 +368,7 @@ mod tests {
                 {"name": "main", "count": 1, "flavors": {"cpu": "f", "memory": "f"}, "resourceUsage": usage}]});
         }
         let object = json!({
-            "metadata": {"name": format!("w{number}"), "namespace": "ns", "uid": format!("{number}"), "creationTimestamp": time(i64::from(number))},
+            "metadata": {"name": format!("w{number}"), "namespace": namespace, "uid": format!("{number}"), "creationTimestamp": time(i64::from(number))},
             "spec": {"queueName": "lq", "podSets": []}, "status": status,
         });
         let object = WorkloadObject::from_value(object).unwrap();
@@ -350,22 +408,29 @@ mod tests {
                 for (list, mut expected) in [(RecentList::Reserving, reserving), (RecentList::Finished, finished)] {
                     expected.sort();
                     prop_assert_eq!(index.count(list), expected.len());
-                    prop_assert_eq!(index.newest(list, None).cloned().collect::<Vec<_>>(), &expected[..]);
+                    prop_assert_eq!(index.newest(list, |_| true, None).cloned().collect::<Vec<_>>(), &expected[..]);
+                    let own: Vec<_> = index.newest(list, |namespace| namespace == "ns", None).collect();
+                    let of_namespace = expected.iter().filter(|item| *item.key.namespace == *"ns");
+                    prop_assert_eq!(own, of_namespace.collect::<Vec<_>>());
                     if let Some(after) = expected.get(expected.len() / 2) {
-                        let rest: Vec<_> = index.newest(list, Some(after)).cloned().collect();
+                        let rest: Vec<_> = index.newest(list, |_| true, Some(after)).cloned().collect();
                         prop_assert_eq!(index.count_newer(list, after), expected.len() / 2);
                         prop_assert_eq!(&rest[..], &expected[expected.len() / 2 + 1..]);
                     }
                 }
                 waiting.sort();
-                let found: Vec<_> = index.longest_waiting(|_| true, None).map(|item| (item.since, &item.key)).collect();
+                let found: Vec<_> = index.longest_waiting(|_, _| true, None).map(|item| (item.since, &item.key)).collect();
                 let expected: Vec<_> = waiting.iter().map(|(since, key, _)| (*since, *key)).collect();
                 prop_assert_eq!(&found, &expected);
                 if let Some((since, key)) = expected.get(expected.len() / 2) {
                     let after = Waiting { since: *since, key: (*key).clone() };
                     let rest: Vec<_> =
-                        index.longest_waiting(|_| true, Some(&after)).map(|item| (item.since, &item.key)).collect();
+                        index.longest_waiting(|_, _| true, Some(&after)).map(|item| (item.since, &item.key)).collect();
                     prop_assert_eq!(&rest[..], &expected[expected.len() / 2 + 1..]);
+                    let own = index.longest_waiting(|_, namespace| namespace == "ns", Some(&after));
+                    let own: Vec<_> = own.map(|item| (item.since, &item.key)).collect();
+                    let of_namespace = rest.into_iter().filter(|(_, key)| *key.namespace == *"ns");
+                    prop_assert_eq!(own, of_namespace.collect::<Vec<_>>());
                 }
                 for summary in index.pending_by_reason() {
                     let of_reason = || waiting.iter().filter(|(_, _, reason)| *reason == summary.reason);

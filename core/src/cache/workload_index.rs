@@ -60,7 +60,8 @@ pub struct WorkloadIndex {
 }
 
 impl WorkloadIndex {
-    pub(super) fn insert(&mut self, record: &Arc<WorkloadRecord>) {
+    /// Adds a Workload, in place of one with the same key.
+    pub fn insert(&mut self, record: &Arc<WorkloadRecord>) {
         let old = self.tree.insert(Indexed(Arc::clone(record)), &mut self.copies);
         let old = old.as_ref().map(|old| &*old.0);
         self.states.replace(old, Some(record));
@@ -117,8 +118,9 @@ impl WorkloadIndex {
         self.states.by_reason()
     }
 
-    /// Iterates over the pending Workloads of reasons, those that wait longest first, after a place in that order.
-    pub fn longest_waiting<'a, F: Fn(PendingReason) -> bool>(
+    /// Iterates over the pending Workloads of reasons and namespaces, those that wait longest first, after a place in that order. It
+    /// costs a look at each reason and namespace, and then what is read.
+    pub fn longest_waiting<'a, F: Fn(PendingReason, &str) -> bool>(
         &'a self,
         is_meant: F,
         after: Option<&Waiting>,
@@ -126,24 +128,25 @@ impl WorkloadIndex {
         self.states.longest_waiting(is_meant, after)
     }
 
-    /// Iterates over the Workloads with quota, or the finished ones, the newest first, after a place in that order.
-    pub fn newest(&self, list: RecentList, after: Option<&Recent>) -> impl Iterator<Item = &Recent> {
-        let tree = self.states.newest(list);
-        match after {
-            Some(after) => tree.iter_after(|item| after.cmp(item)),
-            None => tree.iter(),
-        }
+    /// Iterates over the Workloads with quota, or the finished ones, of namespaces, the newest first, after a place in that order. It
+    /// costs a look at each namespace, and then what is read.
+    pub fn newest<'a, F: Fn(&str) -> bool>(
+        &'a self,
+        list: RecentList,
+        is_meant: F,
+        after: Option<&Recent>,
+    ) -> impl Iterator<Item = &'a Recent> + use<'a, F> {
+        self.states.newest(list, is_meant, after)
     }
 
     /// Returns the number of Workloads with quota, or of finished ones.
     pub fn count(&self, list: RecentList) -> usize {
-        self.states.newest(list).len()
+        self.states.count(list)
     }
 
     /// Returns the number of those before a place in their order.
     pub fn count_newer(&self, list: RecentList, place: &Recent) -> usize {
-        let before = self.states.newest(list).weight_before(|item| place.cmp(item));
-        usize::try_from(before).unwrap_or(usize::MAX)
+        self.states.count_newer(list, place)
     }
 
     /// Returns the Workloads that have most quota of any flavor-resource of a ClusterQueue: `most` of each.

@@ -393,12 +393,12 @@ impl PendingOrder {
         self.by_queue.range(Arc::<str>::from(name)..).map(|(name, _)| name)
     }
 
-    /// The workloads of ClusterQueues by priority and, of one priority, by time, after a place in that order; of the LocalQueues of a
-    /// namespace alone, if one is named. It costs a look into each queue, and then what is read.
+    /// The workloads of ClusterQueues by priority and, of one priority, by time, after a place in that order; of the LocalQueues of
+    /// these namespaces alone, if they are named. It costs a look into each queue, and then what is read.
     pub fn by_priority<'a>(
         &'a self,
         cluster_queue: Option<&str>,
-        namespace: Option<&str>,
+        namespaces: Option<&[&str]>,
         after: Option<&Workload>,
     ) -> impl Iterator<Item = &'a Arc<Workload>> + use<'a> {
         let mut runs = Vec::new();
@@ -410,14 +410,15 @@ impl PendingOrder {
         };
         let queues = self.by_queue.iter();
         for (_, queue) in queues.filter(|(name, _)| cluster_queue.is_none_or(|wanted| ***name == *wanted)) {
-            match namespace {
-                None => queue.groups.iter().for_each(|group| add(&group.members)),
-                Some(namespace) => {
-                    let start = (Arc::from(namespace), Arc::from(""));
-                    let locals = queue.local_queues.range(start..);
-                    let locals = locals.take_while(|((of, _), _)| **of == *namespace);
-                    locals.for_each(|(_, local)| add(&local.members));
-                }
+            let Some(namespaces) = namespaces else {
+                queue.groups.iter().for_each(|group| add(&group.members));
+                continue;
+            };
+            for namespace in namespaces {
+                let start = (Arc::from(*namespace), Arc::from(""));
+                let locals = queue.local_queues.range(start..);
+                let locals = locals.take_while(|((of, _), _)| **of == **namespace);
+                locals.for_each(|(_, local)| add(&local.members));
             }
         }
         merged(runs).map(|item| &item.workload)

@@ -3,6 +3,7 @@
 mod audit;
 mod audit_stuck;
 mod costs;
+mod few_namespaces;
 mod found_running;
 mod full_nodes;
 mod laws;

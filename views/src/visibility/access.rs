@@ -65,6 +65,16 @@ impl Access {
         self.cluster || self.all_namespaces
     }
 
+    /// Returns the namespaces whose workloads may be listed, of one namespace if the question names it; `None` for all. A list reads
+    /// these alone, so that neither a row nor the place where a page ends depends on a workload of another namespace.
+    pub(super) fn listed<'a>(&'a self, asked: Option<&'a str>) -> Option<Vec<&'a str>> {
+        match asked {
+            Some(namespace) => Some(if self.sees(namespace) { vec![namespace] } else { Vec::new() }),
+            None if self.sees_everything() => None,
+            None => Some(self.namespaces.iter().map(String::as_str).collect()),
+        }
+    }
+
     /// Returns whether limits and sums of shared queues may be shown.
     pub fn sees_sums(&self) -> bool {
         self.cluster || self.tenant_detail == TenantDetail::Sums
@@ -83,5 +93,9 @@ mod tests {
         assert!(one.sees("a") && !one.sees("b") && one.sees_sums() && !one.cluster);
         assert!(Access::everything().sees("b"));
         assert!(TenantDetail::parse("all").unwrap_err().contains("\"all\""));
+        assert_eq!((one.listed(None), one.listed(Some("a"))), (Some(vec!["a"]), Some(vec!["a"])));
+        assert_eq!((one.listed(Some("b")), nothing.listed(None)), (Some(vec![]), Some(vec![])));
+        assert_eq!(Access::everything().listed(None), None);
+        assert_eq!(Access::everything().listed(Some("b")), Some(vec!["b"]));
     }
 }

@@ -1,8 +1,8 @@
 //! Pending workloads of all queues, or of some, in an order of the reader's choice.
 //!
-//! Invariants: a page costs one look into each queue and the rows that it passes over, at most `MAX_PASSED`; workloads in no
-//! queue come last, except in the orders by wait and size, where they have their own places; any replica can return the next
-//! page.
+//! Invariants: a page costs one look into each queue and namespace and the rows that it passes over, at most `MAX_PASSED`; these are
+//! rows of namespaces that the reader sees; workloads in no queue come last, except in the orders by wait and size, where they have
+//! their own places; any replica can return the next page.
 
 use super::access::Access;
 use super::page::{ModelError, QueuedKey, RowKey};
@@ -188,17 +188,26 @@ impl<'a> PendingList<'a> {
             (Some(_), _) => Box::new(std::iter::empty()),
             (None, ListOrder::Priority) => {
                 let after = after.and_then(|key| to_order(key, ""));
-                let all = self.pending().by_priority(self.cluster_queue(), self.namespace(), after.as_ref());
-                Box::new(all.map(Place::Queued))
+                Box::new(self.by_priority(after.as_ref()).map(Place::Queued))
             }
             (None, _) => self.by_position(after),
         };
         if in_no_queue(self.snapshot()) == 0 {
             return queued;
         }
-        let waiting =
-            self.snapshot().workloads.longest_waiting(PendingReason::is_unevaluated, waits.as_ref());
-        Box::new(queued.chain(waiting.map(|item| Place::Waits(&item.key, item.since))))
+        Box::new(queued.chain(self.waiting(PendingReason::is_unevaluated, waits.as_ref())))
+    }
+
+    /// Returns the listed workloads of reasons, those that wait longest first.
+    fn waiting<F: Fn(PendingReason) -> bool + 'a>(
+        self,
+        is_meant: F,
+        after: Option<&Waiting>,
+    ) -> impl Iterator<Item = Place<'a>> + use<'a, F> {
+        let is_listed =
+            move |reason: PendingReason, namespace: &str| is_meant(reason) && self.page.lists(namespace);
+        let found = self.snapshot().workloads.longest_waiting(is_listed, after);
+        found.map(|item| Place::Waits(&item.key, item.since))
     }
 
     /// Returns whether the workloads of a LocalQueue are selected.
@@ -207,7 +216,7 @@ impl<'a> PendingList<'a> {
             let known = self.snapshot().references.local_queues.get(queue);
             known.is_some_and(|reference| *reference.cluster_queue == *name)
         };
-        self.namespace().is_none_or(|namespace| *queue.namespace == *namespace)
+        self.page.lists(&queue.namespace)
             && self.page.query.selector.local_queue().is_none_or(|name| *queue.name == *name)
             && self.cluster_queue().is_none_or(of_cluster_queue)
             && self.is_within(queue)
@@ -219,23 +228,33 @@ impl<'a> PendingList<'a> {
         self.page.query.selector.is_within(known.map_or("", |reference| &*reference.cluster_queue))
     }
 
+    /// Returns the listed workloads of the queues by priority.
+    fn by_priority(self, after: Option<&Workload>) -> impl Iterator<Item = &'a Arc<Workload>> + use<'a> {
+        let namespaces = self.page.namespaces();
+        self.pending().by_priority(self.cluster_queue(), namespaces.as_deref(), after)
+    }
+
+    /// Returns the workloads of all queues from the index of their waits. Those of one ClusterQueue are sorted, if they are not too many:
+    /// the index has them among all others.
     fn by_wait(self, after: Option<&Waiting>) -> Places<'a> {
-        let index = &self.snapshot().workloads;
-        let is_part = self.cluster_queue().is_some() || self.namespace().is_some();
-        let queued = self.pending().by_priority(self.cluster_queue(), self.namespace(), None);
-        let queued: Vec<&ObjectKey> =
-            queued.take(MAX_SORTED.saturating_add(1)).map(|workload| &workload.key).collect();
-        if !is_part || queued.len() > MAX_SORTED {
-            let all = index.longest_waiting(|_| true, after);
-            return Box::new(all.map(|item| Place::Waits(&item.key, item.since)));
+        if self.cluster_queue().is_none() {
+            return Box::new(self.waiting(|_| true, after));
         }
+        let queued = self.by_priority(None).take(MAX_SORTED.saturating_add(1));
+        let queued: Vec<&ObjectKey> = queued.map(|workload| &workload.key).collect();
+        if queued.len() > MAX_SORTED {
+            return Box::new(self.waiting(|_| true, after));
+        }
+        let index = &self.snapshot().workloads;
         let since = |key: &'a ObjectKey| {
             let record = index.get(key)?;
             Some((crate::cache::state_index::pending_since(record), &record.meta.key))
         };
         let mut all: Vec<(Timestamp, &ObjectKey)> = queued.into_iter().filter_map(since).collect();
         if in_no_queue(self.snapshot()) > 0 {
-            let others = index.longest_waiting(PendingReason::is_unevaluated, None).take(MAX_PASSED);
+            let is_listed =
+                |reason: PendingReason, namespace: &str| reason.is_unevaluated() && self.page.lists(namespace);
+            let others = index.longest_waiting(is_listed, None).take(MAX_PASSED);
             all.extend(others.map(|item| (item.since, &item.key)));
         }
         all.sort_unstable();
@@ -275,16 +294,18 @@ impl<'a> PendingList<'a> {
         }))
     }
 
-    /// Returns the LocalQueues of the namespace by ClusterQueue; `None` for all namespaces.
+    /// Returns the LocalQueues of the listed namespaces by ClusterQueue; `None` for all namespaces.
     fn local_queues(self) -> Option<BTreeMap<Arc<str>, Vec<&'a ObjectKey>>> {
-        let (namespace, selector) = (self.namespace()?, &self.page.query.selector);
-        let known = self.snapshot().references.local_queues.range(ObjectKey::new(namespace, "")..);
+        let (namespaces, selector) = (self.page.namespaces()?, &self.page.query.selector);
         let mut found: BTreeMap<Arc<str>, Vec<&ObjectKey>> = BTreeMap::new();
-        for (key, reference) in known.take_while(|(key, _)| *key.namespace == *namespace) {
-            let is_wanted = selector.local_queue().is_none_or(|name| *key.name == *name)
-                && selector.cluster_queue().is_none_or(|name| *reference.cluster_queue == *name);
-            if is_wanted {
-                found.entry(Arc::clone(&reference.cluster_queue)).or_default().push(key);
+        for namespace in namespaces {
+            let known = self.snapshot().references.local_queues.range(ObjectKey::new(namespace, "")..);
+            for (key, reference) in known.take_while(|(key, _)| *key.namespace == *namespace) {
+                let is_wanted = selector.local_queue().is_none_or(|name| *key.name == *name)
+                    && selector.cluster_queue().is_none_or(|name| *reference.cluster_queue == *name);
+                if is_wanted {
+                    found.entry(Arc::clone(&reference.cluster_queue)).or_default().push(key);
+                }
             }
         }
         Some(found)

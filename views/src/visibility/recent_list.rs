@@ -38,7 +38,7 @@ pub fn recent_workloads(
         Some(Recent { since: Reverse(key.waiting?), key: ObjectKey::new(&key.namespace, &key.name) })
     });
     let page = WorkloadPage { rows: Rows::of(snapshot, access), query };
-    let places = snapshot.workloads.newest(list, after.as_ref());
+    let places = snapshot.workloads.newest(list, |namespace| page.lists(namespace), after.as_ref());
     let (rows, last) = page.take(places, |place| &place.key, |_, _| true);
     let is_whole = access.sees_everything() && selector.is_by_queue() && words == [None; 3];
     let remaining = last.filter(|_| is_whole).map(|place| {

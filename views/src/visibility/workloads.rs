@@ -1,7 +1,8 @@
 //! Workloads as rows: a single one, and pages by name or in the order of a queue.
 //!
 //! Invariants: a page costs its rows, or the rows that it passes over, at most `MAX_PASSED`; a page that ends early has a token
-//! to continue.
+//! to continue. Only namespaces that the reader sees are read, so that a page ends at a row of the reader: one that ended at another
+//! would need a token with its name, and one that passes over others until the limit would end the list.
 
 use super::access::Access;
 use super::page::{ModelError, PageQuery, QueuedKey, RowKey, token};
@@ -44,7 +45,7 @@ pub fn workload(snapshot: &Snapshot, access: &Access, key: &ObjectKey) -> Result
 }
 
 /// Returns a page of workloads: in the order of the queue for the pending workloads of one queue, otherwise by namespace and
-/// name.
+/// name. A reader of some namespaces gets their workloads alone.
 ///
 /// # Errors
 /// If the lists are not complete, or the token belongs to another list.
@@ -57,10 +58,11 @@ pub fn workloads(
         return Err(ModelError::NotSynced);
     }
     let page = WorkloadPage { rows: Rows::of(snapshot, access), query };
-    match (query.selector.only_pending(), query.selector.cluster_queue(), query.namespace.as_deref()) {
+    let of_local_queue = query.namespace.is_some() && query.selector.local_queue().is_some();
+    match (query.selector.only_pending(), query.selector.cluster_queue(), page.namespaces()) {
         (true, Some(queue), None) => page.of_cluster_queue(queue),
-        (true, queue, Some(namespace)) if queue.is_some() || query.selector.local_queue().is_some() => {
-            page.of_local_queues(namespace)
+        (true, queue, Some(namespaces)) if queue.is_some() || of_local_queue => {
+            page.of_local_queues(&namespaces)
         }
         _ => page.by_name(),
     }
@@ -111,7 +113,7 @@ impl<'a> WorkloadPage<'a> {
             let Some(place) = places.next() else { break };
             passed = passed.saturating_add(1);
             let key = key(&place);
-            if !self.is_visible(key) {
+            if !self.lists(&key.namespace) {
                 continue;
             }
             if let Some(record) = self.rows.snapshot.workloads.get(key)
@@ -127,30 +129,41 @@ impl<'a> WorkloadPage<'a> {
         (rows, last.filter(|_| places.peek().is_some()))
     }
 
-    fn is_visible(self, key: &ObjectKey) -> bool {
-        let namespace = self.query.namespace.as_deref();
-        self.rows.access.sees(&key.namespace)
-            && namespace.is_none_or(|namespace| *key.namespace == *namespace)
+    /// Returns whether workloads of a namespace are listed.
+    pub(super) fn lists(self, namespace: &str) -> bool {
+        self.rows.access.sees(namespace) && self.query.namespace.as_deref().is_none_or(|own| own == namespace)
+    }
+
+    /// Returns the namespaces whose workloads are listed, in order; `None` for all.
+    pub(super) fn namespaces(self) -> Option<Vec<&'a str>> {
+        self.rows.access.listed(self.query.namespace.as_deref())
+    }
+
+    /// Iterates over the keys of Workloads behind a key, in their order; of a submitter's alone if the query is about one.
+    fn keys_after(self, start: &ObjectKey) -> Box<dyn Iterator<Item = &'a ObjectKey> + 'a> {
+        let index = &self.rows.snapshot.workloads;
+        if let Some(user) = self.query.selector.submitter() {
+            let start = start.clone();
+            let own = index.of_submitter(user, start.clone()).map(|record| &record.meta.key);
+            return Box::new(own.skip_while(move |key| **key == start));
+        }
+        Box::new(index.starting_at(index.up_to(start)).map(|record| &record.meta.key))
     }
 
     fn by_name(self) -> Result<Rowset<WorkloadView>, ModelError> {
         let index = &self.rows.snapshot.workloads;
-        let namespace = self.query.namespace.as_deref();
-        let scope = format!("name/{}", namespace.unwrap_or_default());
-        // No Workload has an empty name, so that the page begins behind the key in each case.
-        let before = match self.query.page.after(&scope)? {
-            Some(after) => ObjectKey::new(&after.namespace, &after.name),
-            None => ObjectKey::new(namespace.unwrap_or_default(), ""),
+        let scope = format!("name/{}", self.query.namespace.as_deref().unwrap_or_default());
+        let after = self.query.page.after(&scope)?.map(|key| ObjectKey::new(&key.namespace, &key.name));
+        let keys: Box<dyn Iterator<Item = &'a ObjectKey> + 'a> = match self.namespaces() {
+            None => self.keys_after(&after.unwrap_or_else(|| ObjectKey::new("", ""))),
+            Some(namespaces) => Box::new(namespaces.into_iter().flat_map(move |namespace| {
+                let first = ObjectKey::new(namespace, "");
+                // Of a namespace before that of the last row, nothing is left.
+                let start = after.clone().unwrap_or_else(|| first.clone()).max(first);
+                self.keys_after(&start).take_while(move |key| *key.namespace == *namespace)
+            })),
         };
-        let in_namespace = |key: &ObjectKey| namespace.is_none_or(|namespace| *key.namespace == *namespace);
-        let (rows, last) = if let Some(user) = self.query.selector.submitter() {
-            let own = index.of_submitter(user, before.clone()).map(|record| &record.meta.key);
-            let keys = own.skip_while(|key| **key == before).take_while(|key| in_namespace(key));
-            self.take(keys, |key| *key, |_, _| true)
-        } else {
-            let all = index.starting_at(index.up_to(&before)).map(|record| &record.meta.key);
-            self.take(all.take_while(|key| in_namespace(key)), |key| *key, |_, _| true)
-        };
+        let (rows, last) = self.take(keys, |key| *key, |_, _| true);
         Ok((rows, list_metadata(&scope, last.map(RowKey::named), None)))
     }
 
@@ -160,44 +173,47 @@ impl<'a> WorkloadPage<'a> {
         let scope = format!("queue/{queue}");
         let after = self.query.page.after(&scope)?.and_then(|key| to_order(&key, queue));
         let first = after.map_or(0, |after| order.up_to(&after));
-        let total = order.len(queue);
+        let total = Some(order.len(queue)).filter(|_| self.query.selector.is_by_queue());
         Ok(self.in_order(&scope, order.from_position(queue, first), total))
     }
 
-    /// Returns the pending workloads of LocalQueues of a namespace, merged by their positions in the ClusterQueue.
-    fn of_local_queues(self, namespace: &str) -> Result<Rowset<WorkloadView>, ModelError> {
-        let (order, selector) = (&self.rows.snapshot.pending, &self.query.selector);
+    /// Returns the pending workloads of LocalQueues of namespaces, merged by their positions in the ClusterQueue.
+    fn of_local_queues(self, namespaces: &[&str]) -> Result<Rowset<WorkloadView>, ModelError> {
+        let selector = &self.query.selector;
         let known = &self.rows.snapshot.references.local_queues;
-        let all =
-            known.range(ObjectKey::new(namespace, "")..).take_while(|(key, _)| *key.namespace == *namespace);
         let wanted = |key: &ObjectKey, queue: &str| {
             selector.local_queue().is_none_or(|name| *key.name == *name)
                 && selector.cluster_queue().is_none_or(|name| queue == name)
         };
-        let queues: Vec<(&ObjectKey, &Arc<str>)> = all
+        let of_namespace = |namespace: &&str| {
+            let first = ObjectKey::new(namespace, "");
+            let namespace = Arc::clone(&first.namespace);
+            known.range(first..).take_while(move |(key, _)| key.namespace == namespace)
+        };
+        let queues: Vec<(&ObjectKey, &Arc<str>)> = namespaces
+            .iter()
+            .flat_map(of_namespace)
             .map(|(key, reference)| (key, &reference.cluster_queue))
             .filter(|(key, queue)| wanted(key, queue))
             .collect();
-        let words = (selector.cluster_queue().unwrap_or("*"), selector.local_queue().unwrap_or("*"));
-        let scope = format!("queues/{namespace}/{}/{}", words.0, words.1);
+        let words = [self.query.namespace.as_deref(), selector.cluster_queue(), selector.local_queue()];
+        let scope = format!("queues/{}", words.map(|word| word.unwrap_or("*")).join("/"));
         let after = self.query.page.after(&scope)?;
-        let total: usize = queues.iter().map(|(key, queue)| order.local_len(queue, key)).sum();
-        let merged = merged_by_position(order, &queues, after.as_ref());
-        Ok(self.in_order(&scope, merged, total))
+        let merged = merged_by_position(&self.rows.snapshot.pending, &queues, after.as_ref());
+        Ok(self.in_order(&scope, merged, None))
     }
 
-    /// Takes rows in the order of a queue.
+    /// Takes rows in the order of a queue. `total` is the number of rows of all pages, if it is known.
     fn in_order(
         self,
         scope: &str,
         positions: impl Iterator<Item = PendingPosition<'a>>,
-        total: usize,
+        total: Option<usize>,
     ) -> Rowset<WorkloadView> {
         let (rows, last) = self.take(positions, |position| &position.workload.key, |_, _| true);
-        // If rows of other namespaces are passed over, their number is not known.
-        let is_whole = self.query.selector.is_by_queue() && self.query.namespace.is_none();
-        let remaining = last.as_ref().filter(|_| is_whole);
-        let remaining = remaining.map(|last| total.saturating_sub(last.in_cluster_queue.saturating_add(1)));
+        let remaining = last.as_ref().zip(total);
+        let remaining =
+            remaining.map(|(last, total)| total.saturating_sub(last.in_cluster_queue.saturating_add(1)));
         let key = last.map(|last| row_key(last.workload));
         (rows, list_metadata(scope, key, remaining))
     }
@@ -213,7 +229,7 @@ pub(super) fn merged_by_position<'a>(
     for (key, queue) in queues {
         let probe = after.and_then(|after| to_order(after, queue));
         let first = probe.map_or(0, |probe| {
-            if *probe.local_queue == *key.name {
+            if probe.key.namespace == key.namespace && probe.local_queue == key.name {
                 return order.local_up_to(&probe);
             }
             // Positions increase along the LocalQueue: rows up to the last one of the page before come first.
