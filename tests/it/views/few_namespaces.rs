@@ -54,7 +54,12 @@ fn lists() -> Vec<List> {
 }
 
 impl List {
-    fn page(self, snapshot: &Snapshot, access: &Access, page: PageQuery) -> (Vec<WorkloadView>, ListMetadata) {
+    fn page(
+        self,
+        snapshot: &Snapshot,
+        access: &Access,
+        page: PageQuery,
+    ) -> (Vec<WorkloadView>, ListMetadata) {
         let (Self::ByName(asked) | Self::Pending(_, asked) | Self::Recent(_, asked)) = self;
         let selector = WorkloadSelector::parse(asked).unwrap();
         let query = WorkloadQuery { namespace: None, selector, page };
@@ -118,7 +123,7 @@ fn put(core: &mut Core, number: usize, (namespace, queue, priority, later, state
     let (namespace, queue) = (NAMESPACES[namespace], QUEUES[queue]);
     let prefix = if OWN.contains(&namespace) { "w" } else { SECRET };
     let mut waits = condition("QuotaReserved", "False", "WaitingForQuota");
-    // As the queue says it of workloads behind its head, whoever owns it.
+    // A queue says this of all workloads behind its head, also of those of other namespaces.
     waits["message"] = json!("behind a-secret/secret-0 in the StrictFIFO ClusterQueue b");
     let reserved = condition("QuotaReserved", "True", "QuotaReserved");
     let conditions = match state {
@@ -193,18 +198,20 @@ fn workloads_of_others_do_not_end_a_list() {
     let object = WorkloadObject::from_value(object).unwrap();
     let record = WorkloadRecord::decode(&object, &mut InternedTemplates::default()).unwrap();
     let mut index = WorkloadIndex::default();
-    let mut add = |namespace: &str, number: usize| {
+    let mut add = |namespace: &str, number: u32| {
         let mut record = record.clone();
         record.meta.key = ObjectKey::new(namespace, &format!("w-{number:05}"));
         index.insert(&Arc::new(record));
     };
-    (0..20_001).for_each(|number| add("a-secret", number));
-    (0..3).for_each(|number| add("own", number));
+    for (namespace, count) in [("a-secret", 20_001), ("own", 3)] {
+        for number in 0..count {
+            add(namespace, number);
+        }
+    }
     let snapshot = Snapshot { synced: true, workloads: index, ..Snapshot::default() };
     for list in lists() {
         let pages = list.pages(&snapshot, &own(), 2);
-        let names: Vec<Vec<String>> =
-            pages.iter().map(|(rows, _)| rows.iter().map(name).collect()).collect();
+        let names: Vec<Vec<String>> = pages.iter().map(|(rows, _)| rows.iter().map(name).collect()).collect();
         match list {
             List::Recent(..) => assert_eq!(names, [Vec::<String>::new()], "{list:?}"),
             // No ClusterQueue has them.

@@ -72,24 +72,43 @@ impl Bar {
         }
     }
 
-    /// Id of the background shape: the zones, and the line between them.
-    pub(super) const fn base(&self) -> &'static str {
-        match (self.no_nominal, self.can_borrow) {
-            (false, true) => "q-both",
-            (false, false) => "q-own",
-            (true, true) => "q-more",
-            (true, false) => "q-end",
+    /// Id of the shape of the page with all that does not vary: the left zone (unused, used, lent or without nominal quota), the line,
+    /// and the right zone with the mark of its limit.
+    pub(super) fn shape(&self) -> &'static str {
+        let (alone, in_cohort, limited) = if self.is_used_up() {
+            ("qu", "qub", "qum")
+        } else if self.lent.1 > 0.0 {
+            ("ql", "qlb", "qlm")
+        } else if self.no_nominal {
+            ("qn", "qnb", "qnm")
+        } else {
+            ("qt", "qtb", "qtm")
+        };
+        match (self.can_borrow, self.has_limit && !self.above_limit) {
+            (false, _) => alone,
+            (true, false) => in_cohort,
+            (true, true) => limited,
         }
     }
 
-    /// Start of the lent part in percent, as text.
-    pub(super) fn lent_start(&self) -> String {
-        percent(self.lent.0)
+    /// Whether all of the nominal quota is used: the shape is that already.
+    fn is_used_up(&self) -> bool {
+        self.used >= LEFT
     }
 
-    /// Width of the lent part in percent, as text.
-    pub(super) fn lent_width(&self) -> String {
-        percent(self.lent.1)
+    /// Whether a part of the nominal quota is used.
+    pub(super) fn is_partly_used(&self) -> bool {
+        self.used > 0.0 && !self.is_used_up()
+    }
+
+    /// Whether the left zone is lent, and not from its start.
+    pub(super) fn is_partly_lent(&self) -> bool {
+        self.lent.1 > 0.0 && self.lent.0 > self.used
+    }
+
+    /// Width of what is not lent of the nominal quota in percent, as text: it covers the start of the lent zone.
+    pub(super) fn kept_width(&self) -> String {
+        percent(self.lent.0)
     }
 
     /// Width of the used part in percent, as text.
@@ -103,9 +122,9 @@ impl Bar {
     }
 }
 
-/// Writes a percentage with at most two decimals.
+/// Writes a percentage with at most one decimal, which is less than a pixel.
 fn percent(value: f64) -> String {
-    let text = format!("{value:.2}");
+    let text = format!("{value:.1}");
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
@@ -158,12 +177,14 @@ mod tests {
         assert!(none.no_nominal && none.can_borrow && none.has_limit && !none.above_limit);
         assert_eq!((percent(none.borrowed), percent(none.used)), ("16.4%".to_owned(), "0%".to_owned()));
         let lends = bar(&quota(64, 16, Some(48), None));
-        assert_eq!((lends.lent_start(), lends.lent_width()), ("16.5%".to_owned(), "49.5%".to_owned()));
+        assert_eq!((lends.kept_width(), lends.shape()), ("16.5%".to_owned(), "qlb"));
+        // All that is not lent is used, so that nothing is between them.
+        assert!(lends.is_partly_used() && !lends.is_partly_lent());
         assert!(!lends.has_limit && lends.label.ends_with("lent 48"), "{}", lends.label);
         let root = bar(&quota(320, 264, None, None));
-        assert!(!root.can_borrow);
+        assert!(!root.can_borrow && root.shape() == "qt" && none.shape() == "qnm");
         let above = bar(&quota(10, 30, Some(0), Some(5)));
-        assert!(above.above_limit && above.label.ends_with("above the limit"));
+        assert!(above.above_limit && above.label.ends_with("above the limit") && above.shape() == "qub");
         assert_eq!(percent(above.borrowed), "32.8%");
         assert_eq!(
             bar(&quota(128, 184, Some(0), Some(64))).label,
@@ -186,6 +207,10 @@ mod tests {
             prop_assert!(close(drawn, of(&quota.borrowed)) || bar.above_limit);
             prop_assert!(bar.used + bar.lent.1 <= LEFT + 1e-6 && bar.borrowed <= RIGHT);
             prop_assert!(close(bar.lent.0 + bar.lent.1, LEFT));
+            // The shape shows what no rectangle does.
+            prop_assert_eq!(bar.shape().starts_with("qu"), !bar.is_partly_used() && of(&quota.used) > 0.0);
+            prop_assert_eq!(bar.shape().starts_with("ql"), bar.lent.1 > 0.0);
+            prop_assert!(!bar.is_partly_lent() || bar.shape().starts_with("ql"));
         }
     }
 }

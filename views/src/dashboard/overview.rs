@@ -1,7 +1,8 @@
 //! The start page: key facts, all flavor-resources in a strip, the tree of cohorts with quota bars for one of them, reasons,
 //! findings.
 //!
-//! Invariant: the tree has at most 500 rows; of a larger one the deeper rows are left out, and the page says so.
+//! Invariants: the tree has at most 500 rows; of a larger one the deeper rows are left out, and the page says so. With 500 rows of
+//! ordinary names a page has at most 150 kB: each byte of a row is there 500 times.
 
 mod flavor_resources;
 mod nodes;
@@ -27,6 +28,8 @@ use std::collections::BTreeMap;
 
 /// Most rows of the tree.
 const MAX_ROWS: usize = 500;
+/// Most rows whose bars have a label. Of a longer tree, labels are a fifth of the page, and the cells beside them have their numbers.
+const MAX_LABELLED: usize = 100;
 /// Depth of the rows that are kept in a larger tree.
 const KEPT_DEPTH: usize = 2;
 /// Most findings; equal ones of several objects are one.
@@ -112,6 +115,8 @@ struct TreeRow {
     name: String,
     href: String,
     bar: Bar,
+    /// Whether the bar has a label for readers that do not see it.
+    is_labelled: bool,
     used: String,
     nominal: String,
     borrowed: String,
@@ -291,6 +296,10 @@ fn tree(nodes: &[(usize, Node<'_>)], chosen: Option<&Key>, links: &Links) -> (Ve
         rows.retain(|row| row.depth <= KEPT_DEPTH);
         rows.truncate(MAX_ROWS);
     }
+    if rows.len() > MAX_LABELLED {
+        // Colour alone says in the cells that a limit is exceeded.
+        rows.iter_mut().for_each(|row| row.is_labelled = row.bar.above_limit);
+    }
     (rows, is_cut)
 }
 
@@ -302,6 +311,7 @@ fn tree_row(depth: usize, node: Node<'_>, (quota, links): (&QuotaView, &Links)) 
         name: node.name().to_owned(),
         href: node.href(links),
         bar: Bar::of(quota, ""),
+        is_labelled: true,
         used: text::amount(&quota.used),
         nominal: text::amount(&quota.nominal),
         borrowed: if in_cohort { text::amount(&quota.borrowed) } else { text::NONE.to_owned() },
