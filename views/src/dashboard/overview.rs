@@ -115,8 +115,6 @@ struct TreeRow {
     name: String,
     href: String,
     bar: Bar,
-    /// Whether the bar has a label for readers that do not see it.
-    is_labelled: bool,
     used: String,
     nominal: String,
     borrowed: String,
@@ -297,8 +295,12 @@ fn tree(nodes: &[(usize, Node<'_>)], chosen: Option<&Key>, links: &Links) -> (Ve
         rows.truncate(MAX_ROWS);
     }
     if rows.len() > MAX_LABELLED {
-        // Colour alone says in the cells that a limit is exceeded.
-        rows.iter_mut().for_each(|row| row.is_labelled = row.bar.above_limit);
+        for row in &mut rows {
+            // Colour alone says in the cells that a limit is exceeded.
+            if !row.bar.above_limit {
+                row.bar.label.clear();
+            }
+        }
     }
     (rows, is_cut)
 }
@@ -311,7 +313,6 @@ fn tree_row(depth: usize, node: Node<'_>, (quota, links): (&QuotaView, &Links)) 
         name: node.name().to_owned(),
         href: node.href(links),
         bar: Bar::of(quota, ""),
-        is_labelled: true,
         used: text::amount(&quota.used),
         nominal: text::amount(&quota.nominal),
         borrowed: if in_cohort { text::amount(&quota.borrowed) } else { text::NONE.to_owned() },

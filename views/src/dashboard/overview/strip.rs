@@ -89,8 +89,7 @@ pub(super) fn strip(
     let most_rows = most_cells(nodes.len()) / keys.len().max(1);
     let is_large = nodes.len() > most_rows;
     let shown = nodes.iter().filter(|(_, node)| !is_large || node.is_cohort());
-    let mut rows: Vec<StripRow> =
-        shown.filter_map(with_quota).take(most_rows.saturating_add(1)).collect();
+    let mut rows: Vec<StripRow> = shown.filter_map(with_quota).take(most_rows.saturating_add(1)).collect();
     if rows.is_empty() {
         return Strip::default();
     }
@@ -179,13 +178,24 @@ mod tests {
             (100, 400, 2, 2, MIN_CELLS / 2, "The first cohorts are shown"),
             (1, 3, 30, MAX_COLUMNS, 4, "The flavor-resources in most demand"),
             (1, 500, 30, MAX_COLUMNS, 1, "The cohorts and the flavor-resources"),
-            (100, 400, 30, MAX_COLUMNS, MIN_CELLS / MAX_COLUMNS, "The first cohorts and the flavor-resources"),
+            (
+                100,
+                400,
+                30,
+                MAX_COLUMNS,
+                MIN_CELLS / MAX_COLUMNS,
+                "The first cohorts and the flavor-resources",
+            ),
         ] {
             let data = tree(cohorts, queues, flavors);
             let known = flavor_resources(&data);
             let chosen = known.keys().next_back();
             let strip = strip(&nodes(&data), (&known, chosen), ("/", &Links::default()));
-            assert_eq!((strip.columns.len(), strip.rows.len()), (columns, rows), "{cohorts} {queues} {flavors}");
+            assert_eq!(
+                (strip.columns.len(), strip.rows.len()),
+                (columns, rows),
+                "{cohorts} {queues} {flavors}"
+            );
             assert!(strip.left_out.starts_with(says) && strip.left_out.is_empty() == says.is_empty());
             let current = strip.columns.iter().filter(|column| column.current).count();
             assert_eq!(current, usize::from(columns > 0), "the chosen one is always shown");
