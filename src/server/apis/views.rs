@@ -41,7 +41,7 @@ use crate::visibility::page::{ModelError, PageQuery};
 use crate::visibility::questions::{LeaderAnswer, Question};
 use crate::visibility::queue_views;
 use crate::visibility::table::{IncludeObject, TableRow, column_definitions};
-use crate::visibility::views::{Answer, ListMetadata, Source, ViewList, WithoutWorkload};
+use crate::visibility::views::{Answer, ListMetadata, Source, ViewList, WithoutWorkload, WorkloadView};
 use crate::visibility::workloads::{Rowset, WorkloadQuery, workload, workloads};
 
 const READ: &[&str] = &["get", "list"];
@@ -217,12 +217,13 @@ impl Asked {
         let access = self.access().await?;
         match (target.resource, target.subresource) {
             ("workloadviews", "") if is_list => {
-                let query = self.workload_query()?;
+                let (query, is_brief) = (self.workload_query()?, self.is_brief()?);
                 let rows = workloads(&self.snapshot, &access, &query);
                 let (items, metadata) = rows.map_err(|error| self.refuse(&error))?;
                 let without_workload =
                     if items.is_empty() { self.without_workload(&query).await } else { None };
-                self.send_list(ViewList { without_workload, ..self.view_list(items, metadata) })
+                let list = ViewList { without_workload, ..self.view_list(items, metadata) };
+                if is_brief { Ok(self.send_brief(list)) } else { self.send_list(list) }
             }
             ("workloadviews", "") => self.one(workload(&self.snapshot, &access, &self.key())),
             ("workloadviews", _) => self.verdict(access).await,
@@ -395,6 +396,12 @@ impl Asked {
         let ViewList { metadata, source, partial, checked_at, without_workload, .. } = list;
         let list = ViewList { metadata, items, source, partial, checked_at, without_workload };
         Ok(send(&self.typed(format!("{kind}List"), list)))
+    }
+
+    /// Sends rows with what a table shows. As in lists of built-in kinds, the list alone says their type.
+    fn send_brief(&self, list: ViewList<WorkloadView>) -> Response {
+        let items = list.items.into_iter().map(WorkloadView::brief).collect();
+        send(&self.typed(format!("{}List", self.kind()), ViewList { items, ..list }))
     }
 
     fn typed<T>(&self, kind: String, object: T) -> Typed<T> {

@@ -211,6 +211,15 @@ async fn views_are_listed_in_pages() {
     assert_eq!(names(&list), ["w-a", "w-b", "w-c"]);
     assert_eq!(list["items"][0]["kind"], "WorkloadView");
     assert_eq!((&list["source"]["replica"], &list["source"]["role"]), (&json!("m-0"), &json!("follower")));
+    let brief = views.get("/workloadviews?limit=3&brief=true").await.json();
+    assert_eq!(names(&brief), names(&list));
+    let (row, whole) = (brief["items"][0].as_object().unwrap(), &list["items"][0]);
+    for (field, value) in row {
+        assert!(field == "metadata" || *value == whole[field.as_str()], "{field}: {value} {whole}");
+    }
+    let fields: Vec<&str> = row.keys().map(String::as_str).collect();
+    assert_eq!(fields, ["metadata", "state", "priority", "boost", "since", "position", "needs", "reason"]);
+    assert_eq!(row["metadata"], json!({"namespace": "ns", "name": "w-a", "uid": whole["metadata"]["uid"]}));
     let token = list["metadata"]["continue"].as_str().unwrap();
     let rest = views.get(&format!("/workloadviews?limit=3&continue={token}")).await.json();
     assert_eq!(names(&rest), ["w-secret"]);
@@ -267,6 +276,7 @@ async fn bad_questions_are_refused() {
         ("/workloadviews?limit=x", 400, "limit"),
         ("/workloadviews?limit=-1", 400, "limit"),
         ("/workloadviews?continue=x", 400, "continue"),
+        ("/workloadviews?brief=yes", 400, "brief: \"yes\" is neither true nor false"),
         ("/workloadviews?fieldSelector=status%3Druning", 400, "unknown status \"runing\""),
         ("/workloadviews?labelSelector=a%20b", 400, "labelSelector: \"a b\" is no requirement"),
         ("/clusterqueueviews?labelSelector=a%3Db", 400, "labelSelector: clusterqueueviews"),

@@ -1,11 +1,12 @@
 //! What views cost with many workloads: `cargo test --locked --test it views::costs -- --ignored --nocapture` prints the figures of
-//! BENCHMARKS.md. In every run: a page costs what it shows, not what is queued.
+//! BENCHMARKS.md. In every run: what a page has in bytes.
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
 
 use crate::fixtures::leading_core::{Core, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
+use sluice::people::views::{self, Look};
 use sluice::reconciler::{CoreSettings, Delta};
 use sluice::scheduler::Supposition;
 use sluice::snapshot::Snapshot;
@@ -17,6 +18,7 @@ use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
 use sluice::visibility::queue_views::cluster_queues;
 use sluice::visibility::selector::WorkloadSelector;
 use sluice::visibility::verdict::verdict;
+use sluice::visibility::views::WorkloadView;
 use sluice::visibility::workloads::{WorkloadQuery, workloads};
 use std::time::{Duration, Instant};
 
@@ -154,4 +156,30 @@ fn with_a_hundred_thousand_workloads() {
     {
         println!("{what}: {:.1} times as long", many.as_secs_f64() / few.as_secs_f64());
     }
+}
+
+/// A page as `sluice list workload` reads it has the text of the whole rows, in less than half of their bytes.
+#[test]
+fn a_page_of_500_rows_is_small() {
+    let mut core = core_with(500, 5);
+    let snapshot = core.state.snapshot();
+    let (rows, _) = workloads(&snapshot, &Access::everything(), &WorkloadQuery::default()).unwrap();
+    assert_eq!(rows.len(), 500);
+    let brief: Vec<WorkloadView> = rows.iter().cloned().map(WorkloadView::brief).collect();
+    let bytes = |rows: &[WorkloadView]| json!(rows).to_string().len();
+    let (few, all) = (bytes(&brief), bytes(&rows));
+    println!("500 rows: {few} bytes, whole {all}");
+    assert!(few <= 200_000 && few * 2 < all && all <= 420_000, "{few} of {all} bytes");
+    let look = Look {
+        utf8: true,
+        color: false,
+        width: Some(80),
+        headings: true,
+        wide: false,
+        labels: false,
+        csv: false,
+        now: core.now,
+        offset: jiff::tz::Offset::UTC,
+    };
+    assert_eq!(views::workloads(&brief, true, look), views::workloads(&rows, true, look));
 }

@@ -179,6 +179,13 @@ impl ListArgs {
         if self.table.output.is_csv() { Ok(None) } else { self.table.format() }
     }
 
+    /// Returns whether the table shows no more of a Workload than a brief row has.
+    fn is_brief(&self) -> anyhow::Result<bool> {
+        let ListKind::Workload(filter) = &self.kind else { return Ok(false) };
+        let is_narrow = self.format()?.is_none() && !self.table.is_wide() && !self.show_labels;
+        Ok(is_narrow && !filter.is_sorted_by_age())
+    }
+
     /// Label selector as given.
     pub(super) const fn selector(&self) -> Option<&String> {
         self.selector.as_ref()
@@ -253,7 +260,8 @@ impl<'a> ViewList<'a> {
         let is_namespaced = matches!(args.kind, ListKind::Workload(_) | ListKind::Localqueue { .. });
         let nothing = nothing(session, !is_namespaced || args.all_namespaces());
         let labels = args.selector.clone().unwrap_or_default();
-        let query = ViewQuery { fields, labels, limit: args.most_rows(), ..ViewQuery::default() };
+        let more = if args.is_brief()? { "&brief=true".to_owned() } else { String::new() };
+        let query = ViewQuery { fields, labels, more, limit: args.most_rows() };
         Ok(Self { args, session, plural, query, nothing })
     }
 

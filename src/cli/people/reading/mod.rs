@@ -102,12 +102,17 @@ impl TableArgs {
             },
             width: terminal_width().filter(|_| is_terminal),
             headings: !self.no_headers,
-            wide: self.output.is_csv() || matches!(self.output.parsed(), Ok(Output::Wide)),
+            wide: self.is_wide(),
             labels: false,
             csv: self.output.is_csv(),
             now,
             offset: if self.local { TimeZone::system().to_offset(now) } else { Offset::UTC },
         }
+    }
+
+    /// Returns whether tables have all columns.
+    fn is_wide(&self) -> bool {
+        self.output.is_csv() || matches!(self.output.parsed(), Ok(Output::Wide))
     }
 
     /// Prints the answer in a format of objects, or the text that `text` makes of it.

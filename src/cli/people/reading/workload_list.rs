@@ -114,6 +114,11 @@ impl WorkloadFilter {
         Ok(fields.join(","))
     }
 
+    /// Returns whether the order of the rows needs their creation times.
+    pub(super) const fn is_sorted_by_age(&self) -> bool {
+        matches!(self.sort_by, Some(SortBy::Age))
+    }
+
     /// Sorts rows by the flag.
     pub(super) fn sort(&self, rows: &mut [Value]) {
         let Some(order) = self.sort_by else { return };

@@ -3,7 +3,7 @@
 //! Invariant: what the user submitted is selected by the name with which the API server has authenticated the user, never by a name in
 //! the request.
 
-use super::{Asked, Refused, status};
+use super::{Asked, Format, Refused, status};
 use crate::visibility::selector::{NO_SUBMITTERS, WorkloadSelector};
 use crate::visibility::workloads::WorkloadQuery;
 
@@ -21,5 +21,17 @@ impl Asked {
         }
         let namespace = Some(self.request.target.namespace.clone()).filter(|name| !name.is_empty());
         Ok(WorkloadQuery { namespace, selector, page: self.page()? })
+    }
+
+    /// Returns whether rows are asked for with what a table shows. A Table has its columns already.
+    pub(super) fn is_brief(&self) -> Result<bool, Refused> {
+        match self.request.option("brief").as_deref() {
+            None | Some("" | "false") => Ok(false),
+            Some("true") => Ok(self.request.format != Format::Table),
+            Some(other) => {
+                let error = format!("brief: {other:?} is neither true nor false");
+                Err(Box::new(status::bad_request(&error)))
+            }
+        }
     }
 }

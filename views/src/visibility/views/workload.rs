@@ -61,6 +61,24 @@ impl WorkloadView {
     pub fn pending_message(&self) -> &str {
         if self.state == WorkloadState::Pending { &self.message } else { "" }
     }
+
+    /// Returns the row with what a table of 80 columns shows of it, which is less than half of its bytes: without job, queues, labels,
+    /// message and blocker, and of the needs the first alone. The UID tells rows apart that two pages have.
+    #[must_use]
+    pub fn brief(self) -> Self {
+        let ViewMetadata { namespace, name, uid, .. } = self.metadata;
+        Self {
+            metadata: ViewMetadata { namespace, name, uid, ..ViewMetadata::default() },
+            state: self.state,
+            priority: self.priority,
+            since: self.since,
+            position: self.position,
+            needs: self.needs.into_iter().take(1).collect(),
+            reason: self.reason,
+            stuck: self.stuck,
+            ..Self::default()
+        }
+    }
 }
 
 /// The job of a Workload.
