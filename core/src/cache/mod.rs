@@ -7,6 +7,7 @@
 //!   I23);
 //! - an object is deleted for good: a read that was in flight when it was deleted does not bring it back.
 
+mod alike_index;
 mod ingest;
 mod ingest_workload;
 pub mod interned_templates;
@@ -39,6 +40,7 @@ mod workload_index;
 pub(crate) mod workload_object;
 mod workloads;
 
+pub use alike_index::Alike;
 pub(crate) use ingest::{Arrival, Ingested, ObjectIdentity};
 pub(crate) use ingest_workload::WorkloadChange;
 pub(crate) use jobs::{JobChange, JobId, UnreadJob};

@@ -110,14 +110,14 @@ pub(super) struct StateIndex {
 /// Adds an item to the tree of a key.
 fn insert_in<K: Ord + Clone, T: Weighted>(
     trees: &mut RedBlackTreeMapSync<K, OrderTree<T>>,
-    key: K,
+    key: &K,
     item: T,
     copies: &mut Copies,
 ) {
-    if !trees.contains_key(&key) {
+    if !trees.contains_key(key) {
         trees.insert_mut(key.clone(), OrderTree::default());
     }
-    if let Some(tree) = trees.get_mut(&key) {
+    if let Some(tree) = trees.get_mut(key) {
         tree.insert(item, copies);
     }
 }
@@ -139,6 +139,13 @@ fn remove_from<K: Ord + Clone, T: Weighted>(
 /// Returns whether a Workload is pending: it has no quota and is not finished.
 pub(crate) fn is_pending(record: &WorkloadRecord) -> bool {
     !conditions::is_true(&record.status, ConditionType::Finished) && !reservation::holds_quota(&record.status)
+}
+
+/// Returns why a pending Workload waits, as its condition says it.
+pub(super) fn pending_reason(record: &WorkloadRecord) -> PendingReason {
+    let known = conditions::reason(&record.status, ConditionType::QuotaReserved);
+    let reason = PendingReason::ALL.into_iter().find(|reason| reason.as_str() == known);
+    reason.unwrap_or(PendingReason::PendingEvaluation)
 }
 
 /// Returns since when a pending Workload waits: since its creation, or the end of its last reservation.
@@ -170,9 +177,7 @@ pub fn granted(admission: &Admission) -> BTreeMap<FlavorResource, i128> {
 impl Place {
     fn of(record: &WorkloadRecord) -> Self {
         if is_pending(record) {
-            let known = conditions::reason(&record.status, ConditionType::QuotaReserved);
-            let reason = PendingReason::ALL.into_iter().find(|reason| reason.as_str() == known);
-            return Self::Waits(reason.unwrap_or(PendingReason::PendingEvaluation), pending_since(record));
+            return Self::Waits(pending_reason(record), pending_since(record));
         }
         let since = |condition| conditions::true_since(&record.status, condition);
         if let Some(ended) = since(ConditionType::Finished) {
@@ -215,19 +220,19 @@ impl StateIndex {
         match place {
             Place::Waits(reason, since) => {
                 let item = Waiting { since, key: key.clone() };
-                insert_in(&mut self.waiting, (reason, namespace()), item, &mut self.copies);
+                insert_in(&mut self.waiting, &(reason, namespace()), item, &mut self.copies);
             }
             Place::Uses(queue, granted, since) => {
                 let slot = (RecentList::Reserving, namespace());
-                insert_in(&mut self.recent, slot, Recent::new(key, since), &mut self.copies);
+                insert_in(&mut self.recent, &slot, Recent::new(key, since), &mut self.copies);
                 for (fr, amount) in granted {
                     let item = Using { amount: Reverse(amount), key: key.clone() };
-                    insert_in(&mut self.using, (Arc::clone(&queue), fr), item, &mut self.copies);
+                    insert_in(&mut self.using, &(Arc::clone(&queue), fr), item, &mut self.copies);
                 }
             }
             Place::Ended(since) => {
                 let slot = (RecentList::Finished, namespace());
-                insert_in(&mut self.recent, slot, Recent::new(key, since), &mut self.copies);
+                insert_in(&mut self.recent, &slot, Recent::new(key, since), &mut self.copies);
             }
             Place::Nowhere => {}
         }

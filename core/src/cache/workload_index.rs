@@ -3,6 +3,7 @@
 //! Invariants: it has every Workload of the cache, in the version that the cache has; a clone is a pointer, and a change after it
 //! copies one path of a tree; the start of a page and a look-up cost the logarithm of the number of Workloads.
 
+use super::alike_index::{Alike, AlikeIndex};
 use super::records::WorkloadRecord;
 use super::size_index::{Requesting, SizeIndex};
 use super::state_index::{ReasonSummary, Recent, RecentList, StateIndex, Waiting};
@@ -56,6 +57,7 @@ pub struct WorkloadIndex {
     states: StateIndex,
     sizes: SizeIndex,
     submitters: SubmitterIndex,
+    alike: AlikeIndex,
     copies: Copies,
 }
 
@@ -67,6 +69,7 @@ impl WorkloadIndex {
         self.states.replace(old, Some(record));
         self.sizes.replace(old, Some(record));
         self.submitters.replace(old, Some(record));
+        self.alike.replace(old, Some(record));
     }
 
     pub(super) fn remove(&mut self, record: &Arc<WorkloadRecord>) {
@@ -75,6 +78,7 @@ impl WorkloadIndex {
         self.states.replace(old, None);
         self.sizes.replace(old, None);
         self.submitters.replace(old, None);
+        self.alike.replace(old, None);
     }
 
     /// Number of Workloads.
@@ -152,6 +156,11 @@ impl WorkloadIndex {
     /// Returns the Workloads that have most quota of any flavor-resource of a ClusterQueue: `most` of each.
     pub fn largest(&self, cluster_queue: &str, most: usize) -> BTreeSet<&ObjectKey> {
         self.states.largest(cluster_queue, most)
+    }
+
+    /// Returns the Workloads that have not finished in groups of the same queue, state and requests, in the order of their first ones.
+    pub fn alike(&self) -> Vec<Alike<'_>> {
+        self.alike.groups()
     }
 
     /// Iterates over the pending Workloads of LocalQueues, the largest first, after a place in that order.

@@ -11,7 +11,7 @@ use sluice::reconciler::{CoreSettings, Delta};
 use sluice::scheduler::Supposition;
 use sluice::snapshot::Snapshot;
 use sluice::visibility::access::Access;
-use sluice::visibility::findings::audit;
+use sluice::visibility::findings::{audit, examined};
 use sluice::visibility::page::PageQuery;
 use sluice::visibility::pending_list::{ListOrder, pending_workloads};
 use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
@@ -158,10 +158,27 @@ fn with_a_hundred_thousand_workloads() {
     }
 }
 
+/// An audit costs the groups of workloads that decisions treat alike, not the workloads: twice as many are as many groups.
+#[test]
+fn an_audit_examines_one_workload_of_each_group() {
+    let seen = |count: usize| {
+        let core = core_with(count, 5);
+        let snapshot = core.state.snapshot();
+        assert_eq!(snapshot.workloads.len(), count);
+        let found = audit((&snapshot, None), &Access::everything(), (None, core.now)).unwrap();
+        let stuck = found.iter().flat_map(|finding| &finding.workloads).map(|class| class.count);
+        assert_eq!(stuck.sum::<u64>(), u64::try_from(count).unwrap(), "each is counted: {found:?}");
+        examined(&snapshot)
+    };
+    let (few, many) = (seen(200), seen(400));
+    println!("an audit examines {few} of 200 workloads, {many} of 400");
+    assert_eq!((few, many), (5, 5));
+}
+
 /// A page as `sluice list workload` reads it has the text of the whole rows, in less than half of their bytes.
 #[test]
 fn a_page_of_500_rows_is_small() {
-    let mut core = core_with(500, 5);
+    let core = core_with(500, 5);
     let snapshot = core.state.snapshot();
     let (rows, _) = workloads(&snapshot, &Access::everything(), &WorkloadQuery::default()).unwrap();
     assert_eq!(rows.len(), 500);

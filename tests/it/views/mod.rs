@@ -1,6 +1,7 @@
 //! Views of what the core publishes.
 
 mod audit;
+mod audit_groups;
 mod audit_stuck;
 mod costs;
 mod few_namespaces;

@@ -151,7 +151,6 @@ impl<'a> WorkloadPage<'a> {
     }
 
     fn by_name(self) -> Result<Rowset<WorkloadView>, ModelError> {
-        let index = &self.rows.snapshot.workloads;
         let scope = format!("name/{}", self.query.namespace.as_deref().unwrap_or_default());
         let after = self.query.page.after(&scope)?.map(|key| ObjectKey::new(&key.namespace, &key.name));
         let keys: Box<dyn Iterator<Item = &'a ObjectKey> + 'a> = match self.namespaces() {

@@ -24,24 +24,27 @@ impl Audit<'_> {
             }
         }
         for names in trees.values() {
-            let reclaiming: Vec<&Arc<str>> =
-                names.iter().filter(|name| self.reclaims(name)).copied().collect();
+            // Once for each tree: to ask each lender for its borrowers costs the square of the queues.
+            let mut borrowers: BTreeMap<&FlavorResource, Vec<&str>> = BTreeMap::new();
+            for name in names.iter().filter(|name| self.reclaims(name)) {
+                for fr in self.quotas(name).iter().filter(|fr| self.may_borrow(name, fr)) {
+                    borrowers.entry(fr).or_default().push(name);
+                }
+            }
             for name in names.iter().filter(|name| !self.reclaims(name)) {
-                let lent = self.quota.facts.cluster_queues.get(*name).map(|facts| facts.order.as_slice());
-                for fr in lent.unwrap_or_default().iter().filter(|fr| self.lends(name, fr)) {
-                    let borrowers: Vec<&str> = reclaiming
-                        .iter()
-                        .filter(|other| self.may_borrow(other, fr))
-                        .map(|name| &***name)
-                        .collect();
-                    if !borrowers.is_empty() {
-                        found.push(one_sided(name, fr, &borrowers));
-                        // One flavor-resource is enough for the finding.
-                        break;
-                    }
+                let mut lent = self.quotas(name).iter().filter(|fr| self.lends(name, fr));
+                // One flavor-resource is enough for the finding.
+                if let Some((fr, borrowers)) = lent.find_map(|fr| Some((fr, borrowers.get(fr)?))) {
+                    found.push(one_sided(name, fr, borrowers));
                 }
             }
         }
+    }
+
+    /// Returns the flavor-resources of which a ClusterQueue has a quota.
+    fn quotas(&self, name: &Arc<str>) -> &[FlavorResource] {
+        let facts = self.quota.facts.cluster_queues.get(name);
+        facts.map(|facts| facts.order.as_slice()).unwrap_or_default()
     }
 
     fn reclaims(&self, name: &Arc<str>) -> bool {
@@ -55,9 +58,8 @@ impl Audit<'_> {
     }
 
     fn may_borrow(&self, name: &Arc<str>, fr: &FlavorResource) -> bool {
-        let node = NodeRef::ClusterQueue(Arc::clone(name));
-        let limits = self.quota.usage(&node, fr).limits;
-        self.quota.declares(&node, fr) && limits.borrowing_limit != Some(Amount::ZERO)
+        let limits = self.quota.usage(&NodeRef::ClusterQueue(Arc::clone(name)), fr).limits;
+        limits.borrowing_limit != Some(Amount::ZERO)
     }
 }
 

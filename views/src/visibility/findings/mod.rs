@@ -2,9 +2,10 @@
 //!
 //! Invariants: a finding exists only while the state shows the problem; the finding of a namespace names objects of that
 //! namespace only, and findings about workloads have a form for each of their namespaces; findings are ordered by check and
-//! object; the audit costs one pass over pending workloads for all checks together.
+//! object; the audit costs one pass over the groups of workloads that decisions treat alike, for all checks together.
 
 mod asymmetric;
+mod examined;
 mod flavors;
 mod groups;
 mod idle;
@@ -115,15 +116,7 @@ fn audit_in(
     if !snapshot.synced {
         return Err(ModelError::NotSynced);
     }
-    let audit = Audit {
-        snapshot,
-        facts,
-        quota: PublishedQuota::of(snapshot),
-        sums: QuotaSums::of(snapshot),
-        rows: Rows::of(snapshot, access),
-        form,
-        now,
-    };
+    let audit = Audit::of(snapshot, facts, access, (form, now));
     let mut found = Vec::new();
     audit.workloads(&mut found);
     audit.local_queues(&mut found);
@@ -141,6 +134,14 @@ fn audit_in(
     found.retain(|finding| !form.is_by_namespace() || !finding.metadata.namespace.is_empty());
     found.sort_by(|a, b| (a.check, &a.object).cmp(&(b.check, &b.object)));
     Ok(found)
+}
+
+/// Returns the number of workloads that an audit examines: one for each group that it treats alike, and each of a group in which the
+/// position of a workload decides what keeps it.
+pub fn examined(snapshot: &Snapshot) -> usize {
+    let everything = Access::everything();
+    let now = snapshot.published_at.unwrap_or_default();
+    Audit::of(snapshot, None, &everything, (Form::Cluster, now)).examined().len()
 }
 
 /// Counts findings by severity.
@@ -161,6 +162,25 @@ struct Audit<'a> {
     rows: Rows<'a>,
     form: Form,
     now: Timestamp,
+}
+
+impl<'a> Audit<'a> {
+    fn of(
+        snapshot: &'a Snapshot,
+        facts: Option<&'a AuditFacts>,
+        access: &'a Access,
+        (form, now): (Form, Timestamp),
+    ) -> Self {
+        Self {
+            snapshot,
+            facts,
+            quota: PublishedQuota::of(snapshot),
+            sums: QuotaSums::of(snapshot),
+            rows: Rows::of(snapshot, access),
+            form,
+            now,
+        }
+    }
 }
 
 /// The texts and numbers of a finding.

@@ -240,8 +240,11 @@ impl Audit<'_> {
                 self.missing_flavors(("Cohort", &key), own.map(|(fr, _)| fr), found);
             }
             let of_cohort = members.get(&**name).map(Vec::as_slice).unwrap_or_default();
-            let similar = nearest(name, queues.cohorts.keys().map(AsRef::as_ref));
-            if let ([(kind, member)], false, Some(similar)) = (of_cohort, has_object, similar) {
+            // All names are compared only for a cohort with one member: for each one it would cost the square of the cohorts.
+            let similar = || nearest(name, queues.cohorts.keys().map(AsRef::as_ref));
+            if let ([(kind, member)], false) = (of_cohort, has_object)
+                && let Some(similar) = similar()
+            {
                 let said = Said {
                     message: format!("Cohort {name} has no other member; {similar}?"),
                     consequence: "it can borrow from no one",

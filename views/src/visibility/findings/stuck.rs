@@ -30,7 +30,8 @@ type ClassName<'a> = (Arc<str>, Vec<(i32, &'a Requests)>);
 pub(super) struct Classes<'a>(BTreeMap<ClassName<'a>, (Arc<str>, usize)>);
 
 impl<'a> Classes<'a> {
-    pub(super) fn add(&mut self, record: &'a WorkloadRecord) {
+    /// Adds workloads like this one.
+    pub(super) fn add(&mut self, record: &'a WorkloadRecord, count: usize) {
         let sets = record.effective_requests.pod_sets.iter().flat_map(|sets| sets.iter());
         let sets = sets.map(|set| (set.count, &set.requests)).collect();
         let key = &record.meta.key;
@@ -39,7 +40,10 @@ impl<'a> Classes<'a> {
             name.1 = Vec::new();
         }
         let class = self.0.entry(name).or_insert_with(|| (Arc::clone(&key.name), 0));
-        class.1 = class.1.saturating_add(1);
+        class.1 = class.1.saturating_add(count);
+        if key.name < class.0 {
+            class.0 = Arc::clone(&key.name);
+        }
     }
 
     pub(super) fn workloads(&self) -> usize {
@@ -86,10 +90,10 @@ struct Kept<'a> {
 pub(super) struct Stuck<'a>(BTreeMap<(Place, Keeps), Kept<'a>>);
 
 impl Audit<'_> {
-    /// Adds a pending workload if it is stuck. Returns whether it is.
+    /// Adds pending workloads that decisions treat alike if they are stuck: one of them, and their number. Returns whether they are.
     pub(super) fn collect_stuck<'a>(
         &'a self,
-        record: &'a WorkloadRecord,
+        (record, count): (&'a WorkloadRecord, usize),
         queue: &Arc<str>,
         stuck: &mut Stuck<'a>,
     ) -> bool {
@@ -122,11 +126,14 @@ impl Audit<'_> {
         let kept = stuck.0.entry(((Arc::clone(queue), local), keeps)).or_insert_with(|| Kept {
             classes: Classes::default(),
             first: record,
-            obstacle,
+            obstacle: obstacle.clone(),
             least: request,
             most: request,
         });
-        kept.classes.add(record);
+        if record.meta.key < kept.first.meta.key {
+            (kept.first, kept.obstacle) = (record, obstacle);
+        }
+        kept.classes.add(record, count);
         kept.least = kept.least.min(request);
         kept.most = kept.most.max(request);
         true

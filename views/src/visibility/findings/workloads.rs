@@ -42,8 +42,8 @@ struct Collected<'a> {
 impl Audit<'_> {
     pub(super) fn workloads(&self, found: &mut Vec<Finding>) {
         let mut collected = Collected::default();
-        for record in self.snapshot.workloads.starting_at(0) {
-            self.collect(record, &mut collected);
+        for alike in self.examined() {
+            self.collect(alike, &mut collected);
         }
         self.stuck(&collected.stuck, found);
         for (queue, classes) in &collected.missing_queues {
@@ -58,7 +58,8 @@ impl Audit<'_> {
         }
     }
 
-    fn collect<'a>(&'a self, record: &'a WorkloadRecord, collected: &mut Collected<'a>) {
+    /// Adds workloads that decisions treat alike: one of them, and their number.
+    fn collect<'a>(&'a self, (record, count): (&'a WorkloadRecord, usize), collected: &mut Collected<'a>) {
         let state = state_of(record);
         if state == WorkloadState::Finished {
             return;
@@ -68,7 +69,7 @@ impl Audit<'_> {
         };
         let has_quota = conditions::is_true(&record.status, ConditionType::QuotaReserved);
         for check in record.status.admission_checks.iter().filter(|_| has_quota).filter(is_late) {
-            *collected.late_checks.entry((&check.name, self.part(record))).or_default() += 1;
+            *collected.late_checks.entry((&check.name, self.part(record))).or_default() += count;
         }
         let queue = self.rows.cluster_queue(record);
         let sets = || record.effective_requests.pod_sets.iter().flat_map(|sets| sets.iter());
@@ -85,10 +86,10 @@ impl Audit<'_> {
         }
         let queues = &self.snapshot.references.local_queues;
         if let Some(queue) = record.local_queue().filter(|queue| !queues.contains_key(queue)) {
-            collected.missing_queues.entry(queue).or_default().add(record);
+            collected.missing_queues.entry(queue).or_default().add(record, count);
             return;
         }
-        if self.collect_stuck(record, &queue, &mut collected.stuck) {
+        if self.collect_stuck((record, count), &queue, &mut collected.stuck) {
             return;
         }
         let mut counted: BTreeSet<&Requests> = BTreeSet::new();
@@ -96,7 +97,7 @@ impl Audit<'_> {
             if collected.classes.len() < MAX_CLASSES && counted.insert(&set.requests) {
                 let place = (Arc::clone(&queue), self.part(record));
                 let class = (place, &set.requests, &set.pod_requirements.node_selector);
-                *collected.classes.entry(class).or_default() += 1;
+                *collected.classes.entry(class).or_default() += count;
             }
         }
     }
