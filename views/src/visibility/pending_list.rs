@@ -198,7 +198,7 @@ impl<'a> PendingList<'a> {
         Box::new(queued.chain(self.waiting(PendingReason::is_unevaluated, waits.as_ref())))
     }
 
-    /// Returns the listed workloads of reasons, those that wait longest first.
+    /// Returns the listed workloads of reasons by wait, the longest first.
     fn waiting<F: Fn(PendingReason) -> bool + 'a>(
         self,
         is_meant: F,
@@ -234,8 +234,8 @@ impl<'a> PendingList<'a> {
         self.pending().by_priority(self.cluster_queue(), namespaces.as_deref(), after)
     }
 
-    /// Returns the workloads of all queues from the index of their waits. Those of one ClusterQueue are sorted, if they are not too many:
-    /// the index has them among all others.
+    /// Returns the workloads of all queues from the index of their waits. Up to `MAX_SORTED` workloads of one ClusterQueue are sorted
+    /// instead: the index has them among all others.
     fn by_wait(self, after: Option<&Waiting>) -> Places<'a> {
         if self.cluster_queue().is_none() {
             return Box::new(self.waiting(|_| true, after));
@@ -252,8 +252,9 @@ impl<'a> PendingList<'a> {
         };
         let mut all: Vec<(Timestamp, &ObjectKey)> = queued.into_iter().filter_map(since).collect();
         if in_no_queue(self.snapshot()) > 0 {
-            let is_listed =
-                |reason: PendingReason, namespace: &str| reason.is_unevaluated() && self.page.lists(namespace);
+            let is_listed = |reason: PendingReason, namespace: &str| {
+                reason.is_unevaluated() && self.page.lists(namespace)
+            };
             let others = index.longest_waiting(is_listed, None).take(MAX_PASSED);
             all.extend(others.map(|item| (item.since, &item.key)));
         }

@@ -11,7 +11,7 @@ use crate::visibility::views::WorkloadState;
 use crate::visibility::workload_row::{reason_of, state_of};
 use std::collections::BTreeMap;
 
-/// Numbers of pending workloads of a LocalQueue: all, and without those that the state of an object keeps out.
+/// Numbers of pending workloads of a LocalQueue: all, and all that no object keeps out by its state.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     all: usize,
@@ -24,7 +24,7 @@ fn is_evaluated(record: &WorkloadRecord) -> bool {
 }
 
 impl Audit<'_> {
-    /// Returns the workloads to examine, each with the number of those that it stands for.
+    /// Returns the workloads to examine, each with the number of workloads for which it is examined.
     pub(super) fn examined(&self) -> Vec<(&WorkloadRecord, usize)> {
         let index = &self.snapshot.workloads;
         let record_of = move |key: &ObjectKey| index.get(key).map(|record| &**record);

@@ -63,7 +63,7 @@ impl WorkloadView {
     }
 
     /// Returns the row with what a table of 80 columns shows of it, which is less than half of its bytes: without job, queues, labels,
-    /// message and blocker, and of the needs the first alone. The UID tells rows apart that two pages have.
+    /// message and blocker, and of the needs the first alone. By the UID a reader finds a row that two pages have.
     #[must_use]
     pub fn brief(self) -> Self {
         let ViewMetadata { namespace, name, uid, .. } = self.metadata;
