@@ -347,6 +347,10 @@ impl World {
             prop_assert_eq!(truth, used, "by {}", by.as_str());
             prop_assert!((0..=truth).contains(&borrowed), "{} borrowed of {}", borrowed, truth);
             prop_assert_eq!(usage.rows.iter().map(|row| row.used).sum::<i128>(), used);
+            for row in usage.rows.iter().chain(&usage.sums) {
+                let by_flavor: i128 = row.flavors.iter().map(|flavor| flavor.used).sum();
+                prop_assert_eq!(by_flavor, row.used, "{}", row.group);
+            }
         }
         Ok(())
     }

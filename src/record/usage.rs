@@ -9,7 +9,8 @@ use super::rows::timestamp;
 use super::runs::counted_since;
 use super::store::{KEEP_DAYS, KEEP_HOURS, StoreError};
 use crate::history::{
-    BorrowedParts, Gap, HistoryView, PARTS, RecordedUsage, Usage, UsageGroup, UsageQuery, UsageRow,
+    BorrowedParts, FlavorHours, Gap, HistoryView, PARTS, RecordedUsage, Usage, UsageGroup, UsageQuery,
+    UsageRow,
 };
 use crate::quota::FlavorResource;
 use jiff::Timestamp;
@@ -26,8 +27,11 @@ struct Answer {
     /// Numbers of workloads.
     numbers: Sums,
     running: usize,
-    resources: BTreeMap<Arc<str>, Sums>,
+    resources: BTreeMap<Arc<str>, ByFlavor>,
 }
+
+/// Sums of a resource by flavor.
+type ByFlavor = BTreeMap<Arc<str>, Sums>;
 
 /// Sums being added up for an answer.
 struct Summing<'a, 'q> {
@@ -127,7 +131,8 @@ impl Summing<'_, '_> {
             if of_workloads {
                 answer.numbers.add(&sums);
             } else {
-                answer.resources.entry(Arc::from(group.resource)).or_default().add(&sums);
+                let flavors = answer.resources.entry(Arc::from(group.resource)).or_default();
+                flavors.entry(Arc::from(group.flavor)).or_default().add(&sums);
             }
         }
     }
@@ -164,19 +169,34 @@ impl Summing<'_, '_> {
 
 impl Answer {
     fn rows(&self, name: &str) -> Vec<UsageRow> {
-        let row = |(resource, sums): (&Arc<str>, &Sums)| UsageRow {
-            group: name.to_owned(),
-            resource: Arc::clone(resource),
-            jobs: self.running.saturating_add(usize::try_from(self.numbers.ended).unwrap_or(usize::MAX)),
-            used: sums.used.0,
-            // An end that was observed late reduces the used amount only, not its borrowed part.
-            borrowed: sums.borrowed.0.min(sums.used.0),
-            lost: sums.lost.0,
-            wait_median: self.numbers.wait(50),
-            wait_p99: self.numbers.wait(99),
+        let row = |(resource, flavors): (&Arc<str>, &ByFlavor)| {
+            let mut sums = Sums::default();
+            for one in flavors.values() {
+                sums.add(one);
+            }
+            (sums.used.0 != 0 || sums.lost.0 != 0).then(|| UsageRow {
+                group: name.to_owned(),
+                resource: Arc::clone(resource),
+                jobs: self.running.saturating_add(usize::try_from(self.numbers.ended).unwrap_or(usize::MAX)),
+                used: sums.used.0,
+                // An end that was observed late reduces the used amount only, not its borrowed part.
+                borrowed: sums.borrowed.0.min(sums.used.0),
+                lost: sums.lost.0,
+                wait_median: self.numbers.wait(50),
+                wait_p99: self.numbers.wait(99),
+                flavors: flavors.iter().map(of_flavor).collect(),
+            })
         };
-        let moved = |(_, sums): &(&Arc<str>, &Sums)| sums.used.0 != 0 || sums.lost.0 != 0;
-        self.resources.iter().filter(moved).map(row).collect()
+        self.resources.iter().filter_map(row).collect()
+    }
+}
+
+fn of_flavor((flavor, sums): (&Arc<str>, &Sums)) -> FlavorHours {
+    FlavorHours {
+        flavor: Arc::clone(flavor),
+        used: sums.used.0,
+        borrowed: sums.borrowed.0.min(sums.used.0),
+        lost: sums.lost.0,
     }
 }
 

@@ -9,6 +9,7 @@
 //! - a recorder gets every record and every change of a run once, in order.
 
 mod chunk;
+mod line;
 mod log;
 mod names;
 mod observe;
@@ -26,6 +27,7 @@ mod tracked;
 mod usage;
 mod view;
 
+pub use line::Point;
 pub use outbox::{Entry, NamedAmounts, QueueHour, RunEnd, RunState};
 pub use preemptions::{PreemptionQuery, PreemptionRecord, PreemptionSum, PreemptionSums};
 pub use record::{
@@ -40,7 +42,7 @@ pub use series::{Bucket, Width};
 pub use series_set::{Measure, QueueNumber};
 pub use tracked::{OpenRun, OpenWait, Sums};
 pub use usage::hour_of;
-pub use usage::{BorrowedParts, OTHERS, PARTS, Point, Usage, UsageGroup, UsageQuery, UsageRow};
+pub use usage::{BorrowedParts, FlavorHours, OTHERS, PARTS, Usage, UsageGroup, UsageQuery, UsageRow};
 pub use view::HistoryView;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use super::record::{Amounts, Record, RecordEvent, Subject, WaitResult};
 use super::seen::millis;
 use super::series::{Bucket, HOUR, Millis};
-use super::series_set::{Measure, QueueNumber};
+use super::series_set::Measure;
 use super::view::HistoryView;
 use crate::api::ObjectKey;
 use crate::quota::FlavorResource;
@@ -107,6 +107,21 @@ pub struct UsageRow {
     pub wait_median: Option<i64>,
     /// 99th percentile of these waits.
     pub wait_p99: Option<i64>,
+    /// The same hours by flavor, of the flavors that have any.
+    pub flavors: Vec<FlavorHours>,
+}
+
+/// Hours of a resource in one flavor. Amounts of time are units × milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlavorHours {
+    /// The flavor.
+    pub flavor: Arc<str>,
+    /// Used amount of time.
+    pub used: i128,
+    /// Part of it above the nominal quota.
+    pub borrowed: i128,
+    /// Part of it in runs that a preemption ended in the period.
+    pub lost: i128,
 }
 
 /// Usage in a period.
@@ -122,9 +137,9 @@ pub struct Usage {
 
 /// A time from a start until an end, in milliseconds since the epoch.
 #[derive(Clone, Copy)]
-struct Span {
-    from: Millis,
-    until: Millis,
+pub(super) struct Span {
+    pub(super) from: Millis,
+    pub(super) until: Millis,
 }
 
 impl Span {
@@ -151,8 +166,11 @@ pub(super) struct CountedRun<'a> {
 struct Group<'a> {
     jobs: BTreeSet<&'a ObjectKey>,
     waits: Vec<Millis>,
-    resources: BTreeMap<Arc<str>, Hours>,
+    resources: BTreeMap<Arc<str>, ByFlavor>,
 }
+
+/// Hours of a resource by flavor.
+type ByFlavor = BTreeMap<Arc<str>, Hours>;
 
 #[derive(Clone, Copy, Default)]
 struct Hours {
@@ -183,8 +201,11 @@ impl HistoryView {
         for (name, mut group) in groups {
             sum.jobs.extend(&group.jobs);
             sum.waits.extend(&group.waits);
-            for (resource, hours) in &group.resources {
-                sum.resources.entry(Arc::clone(resource)).or_default().add(*hours);
+            for (resource, flavors) in &group.resources {
+                let sums = sum.resources.entry(Arc::clone(resource)).or_default();
+                for (flavor, hours) in flavors {
+                    sums.entry(Arc::clone(flavor)).or_default().add(*hours);
+                }
             }
             rows.extend(group.rows(&name));
         }
@@ -209,7 +230,7 @@ impl HistoryView {
             }
             let name = self.queue_name(queue).map(AsRef::as_ref);
             let group = groups.entry(query.group_of(name, &fr.flavor)).or_default();
-            let hours = group.resources.entry(Arc::clone(&fr.resource)).or_default();
+            let hours = group.hours(fr);
             if let Measure::Usage(_) = measure {
                 hours.used = hours.used.saturating_add(value);
             } else {
@@ -260,7 +281,7 @@ impl HistoryView {
                 let name = query.group_of_workload(run.workload, &fr.flavor);
                 let group = groups.entry(name).or_default();
                 group.jobs.insert(&run.workload.key);
-                let hours = group.resources.entry(Arc::clone(&fr.resource)).or_default();
+                let hours = group.hours(fr);
                 let amount = i128::from(*amount);
                 let used = amount.saturating_mul(i128::from(time.length()));
                 if run.lost && period.has_end(run.end) {
@@ -351,24 +372,42 @@ impl UsageQuery<'_> {
 pub const OTHERS: &str = "(others)";
 
 impl Group<'_> {
+    /// Returns the hours of a flavor-resource, to be added to.
+    fn hours(&mut self, fr: &FlavorResource) -> &mut Hours {
+        let flavors = self.resources.entry(Arc::clone(&fr.resource)).or_default();
+        flavors.entry(Arc::clone(&fr.flavor)).or_default()
+    }
+
     fn rows(&mut self, name: &str) -> Vec<UsageRow> {
         self.waits.sort_unstable();
         let (jobs, median, p99) = (self.jobs.len(), quantile(&self.waits, 50), quantile(&self.waits, 99));
-        let row = |(resource, hours): (&Arc<str>, &Hours)| UsageRow {
-            group: name.to_owned(),
-            resource: Arc::clone(resource),
-            jobs,
-            used: hours.used,
-            borrowed: hours.borrowed,
-            lost: hours.lost,
-            wait_median: median,
-            wait_p99: p99,
+        let row = |(resource, flavors): (&Arc<str>, &ByFlavor)| {
+            let mut sum = Hours::default();
+            for hours in flavors.values() {
+                sum.add(*hours);
+            }
+            UsageRow {
+                group: name.to_owned(),
+                resource: Arc::clone(resource),
+                jobs,
+                used: sum.used,
+                borrowed: sum.borrowed,
+                lost: sum.lost,
+                wait_median: median,
+                wait_p99: p99,
+                flavors: flavors.iter().map(|(flavor, hours)| hours.of_flavor(flavor)).collect(),
+            }
         };
         self.resources.iter().map(row).collect()
     }
 }
 
 impl Hours {
+    fn of_flavor(self, flavor: &Arc<str>) -> FlavorHours {
+        let Self { used, borrowed, lost } = self;
+        FlavorHours { flavor: Arc::clone(flavor), used, borrowed, lost }
+    }
+
     fn add(&mut self, other: Self) {
         self.used = self.used.saturating_add(other.used);
         self.borrowed = self.borrowed.saturating_add(other.borrowed);
@@ -383,7 +422,7 @@ fn quantile(sorted: &[Millis], percent: usize) -> Option<Millis> {
 }
 
 /// Returns the part of a bucket that is in a period; a bucket that is cut counts in proportion.
-fn part_in(bucket: &Bucket, period: Span) -> i128 {
+pub(super) fn part_in(bucket: &Bucket, period: Span) -> i128 {
     let whole = Span { from: bucket.start, until: bucket.end }.length();
     let part = Span { from: bucket.start.max(period.from), until: bucket.end.min(period.until) }.length();
     if part <= 0 || whole <= 0 {
@@ -418,50 +457,4 @@ fn borrowed_of(amount: i128, time: Span, parts: &BTreeMap<Millis, i128>) -> i128
         amount.saturating_mul(length).saturating_mul(*part).checked_div(PARTS).unwrap_or_default()
     };
     hours.map(borrowed).fold(0, i128::saturating_add)
-}
-
-/// A point of a line of a chart.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
-    /// Start, in milliseconds since the epoch.
-    pub start: i64,
-    /// Value of the point: the mean of a level, the sum of counts, or the greatest wait in seconds.
-    pub value: i128,
-    /// Milliseconds by which the value is divided for a mean; 1 otherwise.
-    pub divisor: i64,
-}
-
-impl HistoryView {
-    /// Returns a line of at most `number` points of equal width over a period, the newest last.
-    pub fn line(
-        &self,
-        (queue, measure): (QueueNumber, Measure),
-        (from, until): (Timestamp, Timestamp),
-        number: i64,
-    ) -> Vec<Point> {
-        let from = millis(from.max(self.from.unwrap_or(until)));
-        let end = millis(until);
-        let width = end.saturating_sub(from).max(1).div_euclid(number.max(1)).saturating_add(1);
-        let level = matches!(measure, Measure::Usage(_) | Measure::Borrowed(_) | Measure::Pending(_));
-        let latest = matches!(measure, Measure::WaitMedian | Measure::WaitP99);
-        let buckets = self.buckets(queue, measure, until);
-        let mut points = Vec::new();
-        let mut start = from;
-        while start < end {
-            let to = start.saturating_add(width).min(end);
-            let period = Span { from: start, until: to };
-            let inside = buckets.iter().filter(|bucket| bucket.end > start && bucket.start < to);
-            let value = if level {
-                inside.map(|bucket| part_in(bucket, period)).fold(0, i128::saturating_add)
-            } else {
-                // Events in a bucket count at its start.
-                let mine = inside.filter(|bucket| bucket.start >= start || start == from);
-                let values = mine.map(|bucket| bucket.value);
-                if latest { values.max().unwrap_or(0) } else { values.fold(0, i128::saturating_add) }
-            };
-            points.push(Point { start, value, divisor: if level { to.saturating_sub(start) } else { 1 } });
-            start = to;
-        }
-        points
-    }
 }

@@ -114,6 +114,7 @@ impl PageHistory {
             resource: given(&query.resource),
             namespace: given(&query.namespace),
             steps: true,
+            flavors: false,
         };
         match &*self.ask(access, HistoryTopic::Usage(topic), LINES_TTL).await? {
             HistoryAnswer::Usage(answer) => Ok(UsagePage { query: query.clone(), answer: answer.clone() }),

@@ -94,6 +94,7 @@ async fn the_history_is_asked_with_the_access_of_the_reader() {
         ("/clusterusagereports?by=quue", "by: "),
         ("/clusterusagereports?since=yesterday", "since: \"yesterday\""),
         ("/clusterusagereports?since=1h&until=2h", "until: "),
+        ("/clusterusagereports?flavors=yes", "flavors: "),
         ("/preemptions?since=-1h", "since: "),
         ("/preemptions?limit=x", "limit"),
         ("/preemptions?fieldSelector=a%3Db", "fieldSelector"),

@@ -47,6 +47,7 @@ const USAGE_OPTIONS: &[QueryOption] = &[
     SINCE,
     option("until", "end of the period: a time, or a duration before now"),
     option("resource", "only this resource"),
+    option("flavors", "true: the hours of each row by flavor, too"),
 ];
 pub(super) const USAGE: ResourceDescription = ResourceDescription {
     namespaced: true,
@@ -124,6 +125,7 @@ impl Asked {
             resource: self.request.option("resource").filter(|text| !text.is_empty()),
             namespace: self.asked_namespace(),
             steps: false,
+            flavors: self.asks_flavors()?,
         };
         match self.ask_history(access, HistoryTopic::Usage(topic)).await? {
             HistoryAnswer::Usage(answer) if self.request.format == Format::Table => {
@@ -164,6 +166,18 @@ impl Asked {
             return Err(Box::new(status::bad_request("until: the end of the period is not after its start")));
         }
         Ok((since, until))
+    }
+
+    /// Reads whether the hours of each row are asked for by flavor.
+    fn asks_flavors(&self) -> Result<bool, Refused> {
+        match self.request.option("flavors").unwrap_or_default().as_str() {
+            "" | "false" => Ok(false),
+            "true" => Ok(true),
+            text => {
+                let message = format!("flavors: {text:?} is neither true nor false");
+                Err(Box::new(status::bad_request(&message)))
+            }
+        }
     }
 
     fn asked_namespace(&self) -> Option<String> {

@@ -31,11 +31,11 @@ use super::access::Access;
 use super::amounts::plain_amount_view;
 use super::page::{ModelError, PageQuery, QueuedKey, RowKey, token};
 use super::views::{
-    HistoryAmount, HistoryWorkload, HoursOf, HoursView, JobView, ListMetadata, PreemptionReport,
+    FlavorUsage, HistoryAmount, HistoryWorkload, HoursOf, HoursView, JobView, ListMetadata, PreemptionReport,
     PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageView, ViewMetadata,
 };
 use crate::history::{
-    Gap, HistoryView, PreemptionQuery, PreemptionRecord, PreemptionSum, PreemptionSums, Preemptor, Record,
+    FlavorHours, Gap, HistoryView, PreemptionQuery, PreemptionRecord, PreemptionSum, PreemptionSums, Preemptor, Record,
     Usage, UsageGroup, UsageQuery, UsageRow,
 };
 use crate::quota::FlavorResource;
@@ -268,6 +268,9 @@ fn report(
         query.namespace.unwrap_or_default().clone_into(&mut view.metadata.namespace);
         if hidden {
             view.borrowed = HoursView::default();
+            for flavor in &mut view.flavors {
+                flavor.borrowed = HoursView::default();
+            }
         }
         view
     };
@@ -351,6 +354,12 @@ fn preemptor_view(preemptor: &Preemptor, access: &Access) -> HistoryWorkload {
 
 fn usage_view(row: &UsageRow) -> UsageView {
     let seconds = |milliseconds: i64| milliseconds.div_euclid(1_000);
+    let of_flavor = |hours: &FlavorHours| FlavorUsage {
+        flavor: hours.flavor.to_string(),
+        used: hours_view(&row.resource, hours.used),
+        borrowed: hours_view(&row.resource, hours.borrowed),
+        lost: hours_view(&row.resource, hours.lost),
+    };
     UsageView {
         metadata: ViewMetadata { name: format!("{}.{}", row.group, row.resource), ..ViewMetadata::default() },
         group: row.group.clone(),
@@ -361,6 +370,7 @@ fn usage_view(row: &UsageRow) -> UsageView {
         lost: hours_view(&row.resource, row.lost),
         wait_p50_seconds: row.wait_median.map(seconds),
         wait_p99_seconds: row.wait_p99.map(seconds),
+        flavors: row.flavors.iter().map(of_flavor).collect(),
     }
 }
 

@@ -96,6 +96,9 @@ pub struct UsageTopic {
     /// Whether the sums of the steps of the period are asked for, too.
     #[serde(default)]
     pub steps: bool,
+    /// Whether the hours of each row are asked for by flavor, too.
+    #[serde(default)]
+    pub flavors: bool,
 }
 
 /// The lines that are asked for.
@@ -272,6 +275,11 @@ impl HistoryQuestion {
                     None => source.usage(query, &self.access).map_err(ModelError::Invalid),
                 };
                 let mut report = usage(&query)?;
+                if !topic.flavors {
+                    for row in report.items.iter_mut().chain(&mut report.sums) {
+                        row.flavors.clear();
+                    }
+                }
                 if topic.steps {
                     report.steps = steps(&query, &report, usage)?;
                 }

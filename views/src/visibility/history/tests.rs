@@ -156,6 +156,7 @@ fn a_tenant_sees_own_victims_and_of_others_the_queue_alone() {
     let sums = Access::to_namespace("a", TenantDetail::None);
     let own = source(&history).usage(&query(UsageGroup::Namespace, Some("a"), &none), &sums).unwrap();
     assert_eq!((own.items[0].borrowed.unit_milliseconds.as_str(), own.items[0].used.hours > 6.0), ("", true));
+    assert_eq!(own.items[0].flavors[0].borrowed, HoursView::default(), "what is hidden is hidden by flavor");
     assert!(lines(&source(&history), Some("nlp"), 10, &sums).is_empty());
     assert!(lines(&source(&history), None, 10, &tenant("a")).is_empty());
 }
@@ -367,6 +368,13 @@ fn hours_by_queue_and_by_namespace_agree() {
         assert_eq!((row.wait_p50_seconds, row.wait_p99_seconds), (waits, waits), "{by:?}");
         assert_eq!(report.sums.len(), 1);
         assert_eq!(report.sums[0].used, row.used);
+        let [flavor] = &row.flavors[..] else { panic!("{row:?}") };
+        assert_eq!(flavor.flavor, "h100", "{by:?}");
+        assert_eq!(
+            (&flavor.used, &flavor.borrowed, &flavor.lost),
+            (&row.used, &row.borrowed, &row.lost),
+            "{by:?}"
+        );
         assert!(!report.recorded.complete && report.recorded.from == Some(time(0)));
         let text = csv::usage(&report);
         assert!(

@@ -228,6 +228,23 @@ pub struct UsageView {
     /// 99th percentile of the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_p99_seconds: Option<i64>,
+    /// The hours by flavor, if they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flavors: Vec<FlavorUsage>,
+}
+
+/// Usage of a resource in one flavor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FlavorUsage {
+    /// The flavor.
+    pub flavor: String,
+    /// Used.
+    pub used: HoursView,
+    /// Used above the nominal quota.
+    pub borrowed: HoursView,
+    /// Used by runs that a preemption ended.
+    pub lost: HoursView,
 }
 
 /// What the workloads of one user used in a period, and which of them were preempted.

@@ -29,8 +29,9 @@ pub use flavor::{
     QueueCapacityView, QueueFlavorView, QueueLevelView,
 };
 pub use history::{
-    DayReport, HistoryAmount, HistoryWorkload, HoursOf, HoursView, LineReport, LineView, OwnReport,
-    PreemptionReport, PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageStep, UsageView,
+    DayReport, FlavorUsage, HistoryAmount, HistoryWorkload, HoursOf, HoursView, LineReport, LineView,
+    OwnReport, PreemptionReport, PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageStep,
+    UsageView,
 };
 pub use manager::{DecisionView, HistoryView, LeaderView, ManagerView, WatchView, WriteView};
 pub use past_usage::PastUsage;
