@@ -97,6 +97,7 @@ const EXAMPLES: &[(&str, Example)] = &[
         "Hours of one resource by ClusterQueue",
         "sluice usage --resource nvidia.com/gpu --since 24h",
     ),
+    row("usage", "What the hours cost", "sluice usage --by namespace --since 7d --prices prices.yaml"),
     row(
         "usage export",
         "Sums by day, for a spreadsheet",

@@ -184,6 +184,7 @@ fn wrong_flags_and_missing_things_are_named() {
         ("usage export --since 1d -A -n a", 2, "-A and -n"),
         ("usage export --since 1d -o json", 2, "-o: export has --format"),
         ("usage --by queue export --since 1d", 2, "--by: is a flag of the report"),
+        ("usage --prices p.yaml export --since 1d", 2, "--prices: is a flag of the report"),
         ("usage --since 2d export --since 1d", 2, "--since before export"),
         ("usage export --since 1d --source cluster", 2, "--source: the durable record"),
         ("usage export --since 1d -f /nonexistent/x.out", 1, "there is no folder /nonexistent"),
@@ -260,4 +261,68 @@ fn the_report_takes_its_flags() {
     {
         assert!(help.contains(flag), "{flag}: {help}");
     }
+}
+
+/// Prices by flavor ask for hours by flavor, others ask for what the report has anyway.
+#[test]
+fn prices_add_the_cost_of_each_row() {
+    let server = PeopleServer::start();
+    let hour = |used: &str| hours(used, 1.0);
+    let of = |flavor: &str, used: &str| json!({"flavor": flavor, "used": hour(used), "borrowed": hour("0"), "lost": hour("0")});
+    let row = |group: &str, resource: &str, used: &str| json!({"group": group, "resource": resource, "jobs": 1, "used": hour(used), "borrowed": hour("0"), "lost": hour("0")});
+    let mut gpus = row("nlp", "nvidia.com/gpu", "10800000");
+    gpus["flavors"] = json!([of("h100", "7200000"), of("l4", "3600000")]);
+    let report = json!({
+        "by": "namespace", "items": [gpus, row("nlp", "pods", "3600000")],
+        "sums": [row("sum", "nvidia.com/gpu", "10800000"), row("sum", "pods", "3600000")],
+        "recorded": {"replica": "m", "complete": true, "drift": 0}, "source": {"kind": "manager", "replica": "m"},
+    });
+    server.put(&format!("{VIEWS}/clusterusagereports"), report);
+    let folder = Folder::new("prices");
+    let path = folder.file();
+    let text = "currency: EUR\nprices:\n- {resource: nvidia.com/gpu, perHour: 2.5}\n";
+    std::fs::write(&path, format!("{text}- {{resource: nvidia.com/gpu, flavor: h100, perHour: 4.1}}\n"))
+        .unwrap();
+    let outcome = server.run("sluice", &format!("usage --by namespace --prices {path}"));
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let asked = server.requests();
+    assert!(asked.iter().any(|(_, path)| path.ends_with("&by=namespace&flavors=true")), "{asked:?}");
+    // 2 × 4.1 + 1 × 2.5
+    for part in ["COST EUR", "10.70", "Cost 10.70 EUR, by ", "Without a price: pods.\n"] {
+        assert!(outcome.out.contains(part), "{part}: {outcome:?}");
+    }
+    let json = server.run("sluice", &format!("usage --prices {path} -o json"));
+    let printed: Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!(
+        (&printed["items"][0]["cost"], &printed["sums"][0]["cost"]),
+        (&json!("10.70"), &json!("10.70"))
+    );
+    assert_eq!((printed["items"][1].get("cost"), &printed["prices"]["total"]), (None, &json!("10.70")));
+    let csv = server.run("sluice", &format!("usage --prices {path} -o csv")).out;
+    let sha256 = printed["prices"]["sha256"].as_str().unwrap();
+    assert!(csv.lines().next().unwrap().ends_with(",cost,currency,prices_sha256"), "{csv}");
+    assert!(csv.lines().nth(1).unwrap().ends_with(&format!(",10.70,EUR,{sha256}")), "{csv}");
+    assert!(csv.lines().nth(2).unwrap().ends_with(&format!(",,EUR,{sha256}")), "{csv}");
+    server.requests();
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(server.run("sluice", &format!("usage --prices {path}")).code, 0);
+    let asked = server.requests();
+    assert!(!asked.iter().any(|(_, path)| path.contains("flavors")), "{asked:?}");
+    // A file that cannot be read is refused before any request.
+    for (text, part) in [
+        (text.replace("2.5", "-2.5"), ":3: perHour: nvidia.com/gpu: -2.5 is negative"),
+        (
+            format!("{text}- {{resource: nvidia.com/gpu, perHour: 3}}\n"),
+            ":4: resource: nvidia.com/gpu has a price already",
+        ),
+        ("#".repeat((1 << 20) + 1), "the file is larger than 1048576 bytes"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let outcome = server.run("sluice", &format!("usage --prices {path}"));
+        assert_eq!(outcome.code, 2, "{part}: {outcome:?}");
+        assert!(outcome.err.contains(part), "{part}: {outcome:?}");
+    }
+    let outcome = server.run("sluice", "usage --prices /nonexistent/p.yaml");
+    assert!(outcome.code == 1 && outcome.err.contains("--prices /nonexistent/p.yaml"), "{outcome:?}");
+    assert_eq!(server.requests(), Vec::new());
 }

@@ -1,8 +1,11 @@
 //! `sluice usage`: hours by group in a period.
 
 use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -18,11 +21,13 @@ use crate::cli::people::source::VIEWS;
 use crate::history::UsageGroup;
 use crate::kube::client::CallError;
 use crate::people::views;
-use crate::visibility::history::{csv, since};
+use crate::visibility::history::{Bill, Prices, csv, since};
 use crate::visibility::views::UsageReport;
 
 /// Default length of the period.
 pub(super) const DEFAULT_PERIOD: &str = "24h";
+/// Maximum size of a file of prices, in bytes: it is of a few lines, and a larger file is another one.
+const MAX_PRICES: u64 = 1 << 20;
 
 /// Arguments of `usage`.
 #[derive(Debug, clap::Args)]
@@ -39,6 +44,9 @@ pub(crate) struct UsageArgs {
     /// Only this resource.
     #[arg(long, value_name = "NAME")]
     resource: Option<String>,
+    /// Adds what the hours cost: a YAML file with the currency and the amount for an hour of each resource, or of its flavors.
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
     #[command(flatten)]
     table: TableArgs,
     #[command(flatten)]
@@ -63,11 +71,14 @@ pub(super) fn period_start(text: &str) -> Result<Timestamp, String> {
 }
 
 impl UsageArgs {
-    fn query(&self, since: Timestamp) -> String {
+    fn query(&self, since: Timestamp, with_flavors: bool) -> String {
         let mut query = format!("?since={}", encoded(&since.to_string()));
         let until = self.until.map(|until| until.to_string());
         let by = self.by.map(UsageGroup::as_str);
-        for (name, value) in [("until", until.as_deref()), ("by", by), ("resource", self.resource.as_deref())]
+        let flavors = with_flavors.then_some("true");
+        let resource = self.resource.as_deref();
+        for (name, value) in
+            [("until", until.as_deref()), ("by", by), ("resource", resource), ("flavors", flavors)]
         {
             if let Some(value) = value {
                 let _ = write!(query, "&{name}={}", encoded(value));
@@ -83,6 +94,7 @@ impl UsageArgs {
             ("--since before export", self.since.is_some()),
             ("--until before export", self.until.is_some()),
             ("--resource", self.resource.is_some()),
+            ("--prices", self.prices.is_some()),
         ];
         if let Some((flag, _)) = given.iter().find(|(_, is_given)| *is_given) {
             return Err(wrong_use(format!(
@@ -96,8 +108,8 @@ impl UsageArgs {
     }
 
     /// Reads the report of the cluster, or of the namespace if a flag selects it or if the user may see no more.
-    async fn read(&self, session: &Session, since: Timestamp) -> anyhow::Result<Value> {
-        let query = self.query(since);
+    async fn read(&self, session: &Session, since: Timestamp, with_flavors: bool) -> anyhow::Result<Value> {
+        let query = self.query(since, with_flavors);
         let own = format!("namespaces/{}/usagereports{query}", encoded(&session.namespace));
         if self.connection.namespace.is_some() {
             return ask(session, &own, "usagereports").await;
@@ -118,6 +130,21 @@ impl UsageArgs {
     }
 }
 
+/// Reads a file of prices.
+fn read_prices(path: &Path) -> anyhow::Result<Prices> {
+    let name = path.display().to_string();
+    let file = std::fs::File::open(path).with_context(|| format!("--prices {name}"))?;
+    let mut text = String::new();
+    // One more byte than is allowed, to see that there is more.
+    let mut part = file.take(MAX_PRICES.saturating_add(1));
+    part.read_to_string(&mut text).with_context(|| format!("--prices {name}"))?;
+    if part.limit() == 0 {
+        return Err(wrong_use(format!("--prices {name}: the file is larger than {MAX_PRICES} bytes")));
+    }
+    Prices::read(text.trim_start_matches('\u{feff}'), &name)
+        .map_err(|error| wrong_use(format!("--prices {error}")))
+}
+
 pub(crate) async fn run(args: &UsageArgs) -> anyhow::Result<ExitCode> {
     if let Some(UsageVerb::Export(export)) = &args.verb {
         args.check_no_report()?;
@@ -135,19 +162,38 @@ pub(crate) async fn run(args: &UsageArgs) -> anyhow::Result<ExitCode> {
         return Err(wrong_use("--until: the end of the period is not after its start"));
     }
     args.table.check_manager("the history")?;
+    let prices = args.prices.as_deref().map(read_prices).transpose()?;
+    let with_flavors = prices.as_ref().is_some_and(Prices::depend_on_flavors);
     let session = args.connection.connect().await?;
-    let answer = args.read(&session, since).await?;
+    let mut answer = args.read(&session, since, with_flavors).await?;
     note_partial(&answer);
     let report: UsageReport = read(&answer)?;
-    if is_csv {
-        files::print(&csv::usage(&report))?;
-    } else {
-        args.table.print(&answer, |report: UsageReport, look| Ok(views::usage(&report, since, look)))?;
+    let bill = prices.map(|prices| prices.bill(&report)).transpose().map_err(anyhow::Error::msg)?;
+    if let Some(bill) = &bill {
+        bill.add_to(&mut answer);
     }
+    print(args, &answer, bill.as_ref(), since)?;
     if !report.attribution.is_empty() && !is_csv && args.table.format()?.is_none() {
         note(&report.attribution);
     }
     // The default period is as much of a day as is recorded.
     let is_enough = report.recorded.complete || args.since.is_none();
     Ok(if is_enough { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
+}
+
+/// Prints the report, with what it costs if there are prices.
+fn print(args: &UsageArgs, answer: &Value, bill: Option<&Bill>, since: Timestamp) -> anyhow::Result<()> {
+    if args.table.output.is_csv() {
+        let report: UsageReport = read(answer)?;
+        return files::print(&match bill {
+            Some(bill) => csv::priced_usage(&report, bill),
+            None => csv::usage(&report),
+        });
+    }
+    args.table.print(answer, |report: UsageReport, look| {
+        Ok(match bill {
+            Some(bill) => views::priced_usage(&report, bill, since, look),
+            None => views::usage(&report, since, look),
+        })
+    })
 }

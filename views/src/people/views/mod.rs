@@ -35,7 +35,7 @@ pub use recorded::{conservation, recorded};
 pub use share::{local_shares, share};
 pub use status::status;
 pub(in crate::people) use time::since;
-pub use usage::usage;
+pub use usage::{priced_usage, usage};
 pub(in crate::people) use why::shortened;
 pub use why::{never_fits, why};
 pub(in crate::people) use workloads::blocked_by;

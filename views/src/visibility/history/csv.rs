@@ -3,7 +3,7 @@
 //!
 //! Invariant: every field that could end a field or a row early is quoted.
 
-use super::Rollup;
+use super::{Bill, Rollup};
 use crate::visibility::views::{
     HistoryAmount, HistoryWorkload, HoursView, PreemptionReport, UsageRecordView, UsageReport, UsageView,
     WaitCount,
@@ -91,18 +91,26 @@ const SUMS: [&str; 17] = [
 
 /// Returns usage as CSV.
 pub fn usage(report: &UsageReport) -> String {
-    let mut text = row(USAGE);
-    for UsageView {
-        group, resource, jobs, used, borrowed, lost, wait_p50_seconds, wait_p99_seconds, ..
-    } in &report.items
-    {
-        let hours = |view: &HoursView| [view.unit_milliseconds.clone(), view.hours.to_string()];
-        let names = [group.clone(), resource.clone(), jobs.to_string()];
-        let times = [used, borrowed, lost].into_iter().flat_map(hours);
-        let waits = [optional(*wait_p50_seconds), optional(*wait_p99_seconds)];
-        text.push_str(&row(names.into_iter().chain(times).chain(waits)));
+    let rows = report.items.iter().map(|item| row(usage_fields(item)));
+    row(USAGE) + &rows.collect::<String>()
+}
+
+/// Returns usage as CSV, with the cost of each row, the currency and the digest of the file of prices.
+pub fn priced_usage(report: &UsageReport, bill: &Bill) -> String {
+    let mut text = row(USAGE.into_iter().chain(["cost", "currency", "prices_sha256"]));
+    for (position, item) in report.items.iter().enumerate() {
+        let of_bill = [bill.item(position).unwrap_or_default(), bill.currency.clone(), bill.sha256.clone()];
+        text.push_str(&row(usage_fields(item).into_iter().chain(of_bill)));
     }
     text
+}
+
+fn usage_fields(item: &UsageView) -> Vec<String> {
+    let hours = |view: &HoursView| [view.unit_milliseconds.clone(), view.hours.to_string()];
+    let names = [item.group.clone(), item.resource.clone(), item.jobs.to_string()];
+    let times = [&item.used, &item.borrowed, &item.lost].into_iter().flat_map(hours);
+    let waits = [optional(item.wait_p50_seconds), optional(item.wait_p99_seconds)];
+    names.into_iter().chain(times).chain(waits).collect()
 }
 
 /// Returns preemptions as CSV.

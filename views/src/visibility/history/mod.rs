@@ -8,6 +8,7 @@ pub mod export;
 mod lines;
 mod own;
 mod period;
+mod prices;
 mod question;
 mod replicas;
 mod steps;
@@ -18,6 +19,7 @@ pub use export::{ExportTopic, Rollup};
 pub use lines::lines;
 pub use own::OwnTopic;
 pub use period::since;
+pub use prices::{Bill, Prices};
 pub use question::{
     HistoryAnswer, HistoryQuestion, HistoryState, HistoryTopic, LineTopic, PERIOD, PreemptionTopic,
     ReadRecord, UsageTopic,
