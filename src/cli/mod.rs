@@ -8,6 +8,7 @@ mod framework_files;
 pub mod manager;
 mod names;
 mod people;
+mod query;
 mod tools;
 
 use std::ffi::OsString;

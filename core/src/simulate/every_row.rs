@@ -198,7 +198,7 @@ impl Cluster {
             backoff_max: SignedDuration::from_secs(60),
         });
         let admission = AdmissionSettings::default();
-        let options = SimulationOptions { core, admission, start: START, run_for: None };
+        let options = SimulationOptions { core, admission, start: START, run_for: None, recorded: None };
         let mut simulation = Simulation::new(options).unwrap();
         let groups = json!([{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "f", "resources": [
             {"name": "cpu", "nominalQuota": "100"}, {"name": "memory", "nominalQuota": "100Gi"}]}]}]);

@@ -2,12 +2,14 @@
 //!
 //! What a job of any kind says, and what its controller writes, follows from the row of its kind (`frameworks::played_status`);
 //! this module knows when. Pods are ready immediately, or after `sluice.dev/ready-after`. Their run time is the annotation `sluice.dev/run-for`
-//! of the pod template or of the object, or the default; without both they never finish. An annotation
+//! of the pod template or of the object, or what recorded runs say, or the default; without all three they never finish. An annotation
 //! `sluice.dev/exit-code` other than 0 makes the job fail; `sluice.dev/terminate-after` is the time that pods take to
 //! terminate. For a Workload without a job, this module writes the status of the pods to the Workload, as the core does
 //! for jobs.
 
-use super::objects::{ConditionFlags, condition, field_text, has_owner, set_condition, text_at};
+use super::estimate::RecordedLengths;
+use super::estimate::run_times::ENOUGH;
+use super::objects::{ConditionFlags, condition, field_text, has_owner, set_condition, text_at, value_at};
 use super::pods::{self, PodPhase};
 use super::run_annotations::{self, EXIT_CODE, READY_AFTER, RUN_FOR, TERMINATE_AFTER};
 use crate::api::ObjectKey;
@@ -70,11 +72,25 @@ pub(super) struct PlannedRun {
     pub(super) length: SignedDuration,
 }
 
+/// What recorded runs say about a run.
+#[derive(Clone, Copy, Debug)]
+struct ExpectedRun {
+    /// When its Workload was admitted.
+    since: Timestamp,
+    /// Its length; `None` if too few runs are alike, or it has outlived them.
+    length: Option<SignedDuration>,
+}
+
 /// Due steps of jobs and of Workloads without a job.
 #[derive(Debug, Default)]
 pub(super) struct JobRunner {
     /// Runs by the UIDs of what runs.
     planned: BTreeMap<String, PlannedRun>,
+    recorded: Option<RecordedLengths>,
+    /// What recorded runs say, by the UIDs of Workloads.
+    expected: BTreeMap<String, ExpectedRun>,
+    /// UIDs of these Workloads, by the UIDs of their owners.
+    workload_of: BTreeMap<String, String>,
     /// Run time of pods without the `sluice.dev/run-for` annotation.
     default_run_time: Option<SignedDuration>,
     readiness: Readiness,
@@ -85,6 +101,50 @@ pub(super) struct JobRunner {
 impl JobRunner {
     pub(super) fn new(default_run_time: Option<SignedDuration>, readiness: Readiness) -> Self {
         Self { default_run_time, readiness, ..Self::default() }
+    }
+
+    /// Sets the recorded runs, from which run times follow.
+    pub(super) fn with_recorded(self, recorded: Option<RecordedLengths>) -> Self {
+        Self { recorded, ..self }
+    }
+
+    /// Notes how long what a Workload admits runs, as recorded runs say it. It is asked once for each admission.
+    pub(super) fn expect_run(&mut self, workload: &Value, now: Timestamp) {
+        let Some(recorded) = &self.recorded else { return };
+        let uid = text_at(workload, "/metadata/uid");
+        if uid.is_empty() || !ConditionFlags::from_workload(workload).runs() {
+            return;
+        }
+        let admitted = condition(workload, "Admitted").map(|c| field_text(c, "lastTransitionTime"));
+        let since = admitted.and_then(parse_time).unwrap_or(now);
+        if self.expected.get(uid).is_some_and(|known| known.since == since) {
+            return;
+        }
+        let age = now.duration_since(since).max(SignedDuration::ZERO);
+        let length = recorded.length(workload, age);
+        self.expected.insert(uid.to_owned(), ExpectedRun { since, length });
+        let owners = value_at(workload, "/metadata/ownerReferences").and_then(Value::as_array);
+        for owner in owners.into_iter().flatten() {
+            self.workload_of.insert(field_text(owner, "uid").to_owned(), uid.to_owned());
+        }
+    }
+
+    /// Returns the length of the run of a job, a pod or a Workload, as recorded runs say it.
+    fn expected_length(&self, uid: &str) -> Option<SignedDuration> {
+        let workload = self.workload_of.get(uid).map_or(uid, String::as_str);
+        self.expected.get(workload)?.length
+    }
+
+    /// Returns for how many Workloads recorded runs have said how long they run; `None` without recorded runs.
+    pub(super) fn recorded_note(&self) -> Option<String> {
+        let recorded = self.recorded.as_ref()?;
+        let known = self.expected.values().filter(|expected| expected.length.is_some()).count();
+        let unknown = self.expected.len().saturating_sub(known);
+        Some(format!(
+            "run times: {known} admitted workloads run for as long as {} % of the recorded runs of their LocalQueue with the same amounts; {unknown} have fewer than {ENOUGH} such runs, or have outlived them ({} runs in all)",
+            recorded.percent(),
+            recorded.number()
+        ))
     }
 
     /// Sets how long objects run, by UID.
@@ -233,8 +293,14 @@ impl JobRunner {
         if let Some(run) = self.planned.get(text_at(object, "/metadata/uid")) {
             let at = run.end.or_else(|| since.checked_add(run.length).ok()).unwrap_or(Timestamp::MAX);
             self.schedule(id, at.max(now), JobStep::End);
-        } else if let Some(each) = duration_annotation(id.0, object, RUN_FOR).or(self.default_run_time) {
-            let whole = each.checked_mul(waves).unwrap_or(SignedDuration::MAX);
+            return;
+        }
+        let each = duration_annotation(id.0, object, RUN_FOR);
+        // A recorded run is that of all waves.
+        let recorded = || self.expected_length(text_at(object, "/metadata/uid"));
+        let of_waves = |each: SignedDuration| each.checked_mul(waves).unwrap_or(SignedDuration::MAX);
+        let whole = each.map(of_waves).or_else(recorded).or_else(|| self.default_run_time.map(of_waves));
+        if let Some(whole) = whole {
             self.schedule(id, since.checked_add(whole).unwrap_or(Timestamp::MAX).max(now), JobStep::End);
         }
     }

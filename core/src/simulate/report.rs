@@ -227,7 +227,7 @@ impl Simulation {
             queues: self.queue_rows(&units),
             unqueued: without_workload.unqueued,
             not_managed: [self.applier.not_managed.clone(), without_workload.not_managed].concat(),
-            notes: self.applier.notes.clone(),
+            notes: self.applier.notes.iter().cloned().chain(self.job_runner.recorded_note()).collect(),
             problems,
             ignored: self.applier.ignored.clone(),
             ..Report::default()

@@ -5,6 +5,7 @@
 //! Invariant: equal input gives an equal history, byte for byte; no clock is read.
 
 use super::apply::ManifestApplier;
+use super::estimate::RecordedLengths;
 use super::fake_api_server::FakeApiServer;
 use super::harness::Harness;
 use super::job_runner::{JobRunner, JobStep, Readiness, apply_step};
@@ -64,6 +65,8 @@ pub struct SimulationOptions {
     pub start: Timestamp,
     /// Run time of pods without the `sluice.dev/run-for` annotation; `None`: they never finish.
     pub run_for: Option<SignedDuration>,
+    /// Run times of jobs without that annotation, which go before `run_for` where they are known.
+    pub recorded: Option<RecordedLengths>,
 }
 
 /// When a simulation ends.
@@ -126,7 +129,7 @@ impl Simulation {
         };
         let mut simulation = Self {
             harness: Harness::new(core, FakeApiServer::new(false)),
-            job_runner: JobRunner::new(options.run_for, readiness),
+            job_runner: JobRunner::new(options.run_for, readiness).with_recorded(options.recorded),
             timeline: Timeline::default(),
             applier: ManifestApplier::new(options.admission)?,
             pod_owners: PodOwners::default(),
@@ -176,10 +179,18 @@ impl Simulation {
         self.adopt_pods();
         if !self.harness.core.is_leading() {
             self.deliver_deltas();
+            self.expect_runs();
             self.apply_deltas(vec![Delta::Leading(true)]);
             self.observe_existing();
         }
         self.run_instant();
+    }
+
+    /// Notes how long existing Workloads run, before their jobs are observed.
+    fn expect_runs(&mut self) {
+        for workload in self.harness.server.all(Kind::Workload) {
+            self.job_runner.expect_run(workload, self.now);
+        }
     }
 
     /// Starts or stops all existing jobs and Workloads as their state requires.
@@ -382,6 +393,9 @@ impl Simulation {
         // Jobs do not start or stop before the core leads.
         if !self.harness.core.is_leading() {
             return;
+        }
+        if kind == Kind::Workload {
+            self.job_runner.expect_run(object, self.now);
         }
         let related = self.harness.core.units().cache.related();
         let uid = text_at(object, "/metadata/uid");

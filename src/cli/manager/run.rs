@@ -277,7 +277,13 @@ fn simulation_source(
         caller: clients.call.clone(),
         clock: Arc::clone(&clients.clock),
         published: Arc::clone(published),
-        options: SimulationOptions { core, admission: settings.admission(), start, run_for: None },
+        options: SimulationOptions {
+            core,
+            admission: settings.admission(),
+            start,
+            run_for: None,
+            recorded: None,
+        },
     }
 }
 

@@ -3,8 +3,8 @@
 //! Invariant: no request asks for more than a page, and no more than a page is kept here.
 
 use serde_json::Value;
-use std::fmt::Write as _;
 
+pub(crate) use crate::cli::query::encoded;
 use crate::kube::client::{CallError, Caller};
 
 /// A list that is read page by page.
@@ -74,29 +74,5 @@ pub(crate) fn items(page: &mut Value) -> Vec<Value> {
     match page.get_mut("items").map(Value::take) {
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
-    }
-}
-
-/// Encodes a text as a value of a query or a segment of a path.
-pub(crate) fn encoded(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reserved_characters_are_encoded() {
-        assert_eq!(encoded("a=b,c!=d/é"), "a%3Db%2Cc%21%3Dd%2F%C3%A9");
-        assert_eq!(encoded("plain-name_1.x~"), "plain-name_1.x~");
     }
 }

@@ -36,8 +36,7 @@ pub(crate) struct ClusterReader {
 impl ClusterReader {
     /// Reads the kubeconfig; by default the files that kubectl reads.
     pub(super) async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Self> {
-        let caller = client::caller_from_kubeconfig(kubeconfig, context, PAGE_TIMEOUT).await?;
-        Ok(Self { caller })
+        Ok(Self { caller: caller(kubeconfig, context).await? })
     }
 
     /// Reads with this caller.
@@ -117,6 +116,11 @@ impl ClusterReader {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Reads the kubeconfig; by default the files that kubectl reads. Returns the caller of its cluster.
+pub(super) async fn caller(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Caller> {
+    Ok(client::caller_from_kubeconfig(kubeconfig, context, PAGE_TIMEOUT).await?)
 }
 
 /// Runs calls to a cluster on this thread.

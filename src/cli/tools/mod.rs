@@ -7,4 +7,5 @@ pub(super) mod dump;
 pub(super) mod framework;
 pub(super) mod import;
 pub(super) mod migrate;
+pub(super) mod recorded_runs;
 pub(super) mod simulate;

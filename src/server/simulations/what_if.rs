@@ -155,6 +155,7 @@ mod tests {
             admission: crate::admission::AdmissionSettings::default(),
             start: "2026-11-26T14:00:00Z".parse().unwrap(),
             run_for: None,
+            recorded: None,
         };
         let stored = received(&objects(), FinishedWorkloads::Dropped, true).unwrap();
         let time = WorkTime::of(&WorkLimits::default());

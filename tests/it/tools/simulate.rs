@@ -43,6 +43,53 @@ fn pipe_in_folder_is_skipped_with_error() {
     assert_eq!(job_names(&output, "admitted"), ["default/one"]);
 }
 
+/// 20 runs of 1 to 20 minutes of the LocalQueue, with the amounts of a job.
+#[test]
+fn run_times_come_from_an_export() {
+    let folder = TestFolder::new("run-times");
+    let queues = folder.write("queues.yaml", QUEUES);
+    let row = |minutes: u32| {
+        let run = serde_json::json!({"uid": format!("u{minutes}"), "attempt": 0, "part": 0, "result": "Finished", "units": "1000"});
+        serde_json::json!({"namespace": "default", "localQueue": "q", "flavor": "f", "resource": "cpu", "run": run,
+            "start": "2026-01-01T10:00:00Z", "end": format!("2026-01-01T10:{minutes:02}:00Z")})
+        .to_string()
+    };
+    let rows: Vec<String> = (1..=20).map(row).collect();
+    let all = folder.write("runs.jsonl", rows.join("\n"));
+    let few = folder.write("few.jsonl", rows[1..].join("\n"));
+    let run = |more: &[&str]| {
+        let arguments = [&[queues.as_str(), "-", "-o", "json"][..], more].concat();
+        let (code, output, errors) = run_simulate(&arguments, &job("one"));
+        assert_eq!((code, errors.as_str()), (0, ""), "{more:?}");
+        let report: Value = serde_json::from_str(&output).unwrap();
+        let ends: Vec<String> = job_names(&output, "finished");
+        (ends.len(), report["end"]["seconds"].as_f64().unwrap() / 60.0, report["notes"].to_string())
+    };
+    for (more, ended, minutes) in [
+        (vec!["--run-times", &all], 1, 10.0),
+        (vec!["--run-times", &all, "--percentile", "90"], 1, 18.0),
+        (vec!["--run-times", &few, "--run-for", "7m"], 1, 7.0),
+        (vec!["--run-times", &few], 0, 0.0),
+    ] {
+        let (found, end, notes) = run(&more);
+        assert_eq!((found, end), (ended, minutes), "{more:?}");
+        let known = if more[1] == all { "1 admitted workloads run" } else { "0 admitted workloads run" };
+        assert!(notes.contains(known), "{more:?}: {notes}");
+    }
+    let bad = folder.write("bad.jsonl", "{\"run\": 7}");
+    for (more, part) in [
+        (vec!["--run-times", &bad], "bad.jsonl: line 1: not a row of an export"),
+        (vec!["--run-times", "/nonexistent.jsonl"], "--run-times /nonexistent.jsonl"),
+        (vec!["--run-times", "history"], "needs --from-cluster"),
+    ] {
+        let (code, _, errors) = run_simulate(&[&[queues.as_str()][..], &more].concat(), "");
+        assert!(code == 1 && errors.contains(part), "{more:?}: {code} {errors}");
+    }
+    for more in [&["--percentile", "50"][..], &["--run-times", &all, "--percentile", "75"]] {
+        assert_eq!(run_simulate(&[&[queues.as_str()][..], more].concat(), "").0, 2, "{more:?}");
+    }
+}
+
 #[test]
 fn output_formats_agree() {
     let folder = TestFolder::new("forms");

@@ -222,7 +222,7 @@ fn time_of(workload: &Value, kind: &str) -> Option<Timestamp> {
 }
 
 /// Returns which runs are like those of a Workload.
-fn run_key(workload: &Value) -> RunKey {
+pub(super) fn run_key(workload: &Value) -> RunKey {
     let (namespace, queue) = (text_at(workload, "/metadata/namespace"), text_at(workload, "/spec/queueName"));
     RunKey { local_queue: ObjectKey::new(namespace, queue), shape: shape(workload) }
 }
@@ -265,7 +265,7 @@ fn shape(workload: &Value) -> String {
 }
 
 /// Returns what a Workload uses in all, or would use without LimitRanges and transformations of resources.
-fn amounts(workload: &Value) -> Amounts {
+pub(super) fn amounts(workload: &Value) -> Amounts {
     let mut all = Amounts::new();
     let mut add = |resource: &str, units: i128| {
         let sum = all.entry(resource.to_owned()).or_default();

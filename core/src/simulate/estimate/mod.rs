@@ -9,12 +9,14 @@ mod bound;
 mod evictions;
 mod facts;
 mod finished;
+mod recorded_lengths;
 mod refusal;
 pub mod run_times;
 mod scope;
 
 pub use bound::LowerBound;
 pub use finished::reduce_finished;
+pub use recorded_lengths::RecordedLengths;
 pub use refusal::Refusal;
 pub use scope::{drop_finished, is_finished};
 

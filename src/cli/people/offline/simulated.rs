@@ -42,6 +42,7 @@ pub(in crate::cli::people) async fn read(session: &Session) -> anyhow::Result<Si
     let options = SimulationOptions {
         start: session.now(),
         run_for: None,
+        recorded: None,
         admission: config_mapping::admission_settings(&configuration, namespace),
         core,
     };

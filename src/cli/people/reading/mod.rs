@@ -12,7 +12,6 @@ mod job_tree;
 pub(super) mod list;
 mod preemptions;
 pub(super) mod quota;
-mod recorded_runs;
 mod server_tables;
 mod shown_quota;
 pub(super) mod status;

@@ -6,23 +6,22 @@
 mod changes;
 mod inputs;
 mod output;
+mod run_times;
 
 use std::io::{BufRead, BufWriter, Write};
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::cluster_objects::{self, ClusterObjects, ClusterReader};
 use crate::api::config::{self, LoadedConfiguration};
 use crate::cache::Kind;
 use crate::cli::framework_files::FrameworkFileArgs;
-use crate::cli::manager::args::duration;
 use crate::cli::manager::config_mapping;
 use crate::cli::manager::settings;
 use crate::simulate::{
@@ -30,6 +29,7 @@ use crate::simulate::{
     SourceLocation, Start, Until, Watched, WhatIf, replay,
 };
 use changes::ChangeArgs;
+use run_times::RunTimeArgs;
 
 /// Objects were skipped.
 const EXIT_SKIPPED: u8 = 3;
@@ -68,9 +68,8 @@ pub(crate) struct SimulateArgs {
     /// Print only what happens to this workload or job, such as job/train; repeatable.
     #[arg(long, value_name = "KIND/NAME", value_parser = Watched::parse)]
     watch_for: Vec<Watched>,
-    /// Run time of pods without the sluice.dev/run-for annotation; default: never finish.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    run_for: Option<Duration>,
+    #[command(flatten)]
+    run_times: RunTimeArgs,
     /// Stop when stable (settled) or after this much simulated time.
     #[arg(long, value_name = "settled|DURATION", value_parser = until, default_value = "settled")]
     until: Until,
@@ -93,7 +92,7 @@ pub(crate) struct SimulateArgs {
     now: Option<Timestamp>,
     /// Read recorded scenarios from standard input, one JSON document per line, and write one outcome per line; an
     /// invalid scenario yields an `error`.
-    #[arg(long, conflicts_with_all = ["paths", "from_cluster", "change", "watch_for"])]
+    #[arg(long, conflicts_with_all = ["paths", "from_cluster", "change", "watch_for", "run_times"])]
     jsonl: bool,
 }
 
@@ -176,6 +175,7 @@ fn simulate(args: &SimulateArgs, edits: Vec<Edit>) -> anyhow::Result<Report> {
     if dump.is_some() && args.from_cluster {
         bail!("--from-cluster: a dump is the state of a cluster too; pass one of the two");
     }
+    args.run_times.check(args.from_cluster)?;
     let loaded = load_configuration(args, dump.as_ref())?;
     for warning in &loaded.warnings {
         crate::cli::print_error(&format_args!("configuration: {warning}"));
@@ -186,6 +186,8 @@ fn simulate(args: &SimulateArgs, edits: Vec<Edit>) -> anyhow::Result<Report> {
     let core = config_mapping::core_settings(&configuration, &own_namespace);
     let changes = args.changes.read(&args.namespace, edits)?;
     let cluster_objects = if args.from_cluster { Some(read_cluster(args, &core.kinds())?) } else { None };
+    let connect = async || cluster_objects::caller(args.kubeconfig.as_deref(), args.context.as_deref()).await;
+    let recorded = args.run_times.read(connect)?;
     let current_time = || cluster_objects.as_ref().map(|_| Timestamp::now());
     let options = SimulationOptions {
         start: args
@@ -194,7 +196,8 @@ fn simulate(args: &SimulateArgs, edits: Vec<Edit>) -> anyhow::Result<Report> {
             .or_else(|| dump.map(|dump| dump.time))
             .or_else(|| manifests.newest_creation_time())
             .unwrap_or(DEFAULT_START),
-        run_for: args.run_for.map(|length| SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX)),
+        run_for: args.run_times.default_length(),
+        recorded,
         admission: config_mapping::admission_settings(&configuration, &own_namespace),
         core,
     };

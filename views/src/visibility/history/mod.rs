@@ -10,6 +10,7 @@ mod own;
 mod period;
 mod prices;
 mod question;
+mod recorded_runs;
 mod replicas;
 mod steps;
 mod tables;
@@ -24,6 +25,7 @@ pub use question::{
     HistoryAnswer, HistoryQuestion, HistoryState, HistoryTopic, LineTopic, PERIOD, PreemptionTopic,
     ReadRecord, UsageTopic,
 };
+pub use recorded_runs::ended_runs;
 pub use replicas::{REPORT_INTERVAL, RingReport, RingStarts};
 pub use steps::resource_rank;
 pub use tables::workload_text;

@@ -1,67 +1,17 @@
-//! Earlier runs from the durable record, for estimates, because Workloads are often deleted soon after their end.
+//! Runs that have ended, from rows of the durable record.
 //!
-//! Invariant: a bounded number of pages is read; without a record, or without the right to read it, there are no runs.
+//! Invariant: a run counts once, with the amounts that it began with; one that was evicted does not count, because its length proves
+//! nothing.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-
-use jiff::{SignedDuration, Timestamp};
-
-use super::{PAGE, read};
 use crate::api::ObjectKey;
-use crate::cli::people::connection::Session;
-use crate::cli::people::pages::encoded;
-use crate::cli::people::source::VIEWS;
 use crate::simulate::estimate::RecordedRun;
 use crate::simulate::estimate::run_times::{Amounts, Run};
-use crate::visibility::views::{UsageRecordReport, UsageRecordView};
+use crate::visibility::views::UsageRecordView;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
 
-/// Starts of the periods that are read one after the other, in days before now. Each ends where the former one begins.
-const PERIODS: [i64; 3] = [1, 7, 30];
-/// Most pages of a period.
-const MAX_PAGES: usize = 10;
-/// End of runs that are used for estimates: the length of an evicted run proves nothing.
+/// End of runs that count.
 const ENDED: &str = "Finished";
-
-/// Returns the ended runs of all periods before the first one with more than `MAX_PAGES` pages; of that one only if it is the
-/// latest.
-pub(super) async fn read_runs(session: &Session, now: Timestamp) -> Vec<RecordedRun> {
-    let (mut found, mut until) = (Vec::new(), now);
-    for days in PERIODS {
-        let Some(since) = now.checked_sub(SignedDuration::from_hours(24 * days)).ok() else { break };
-        let (rows, is_whole) = rows(session, (since, until)).await;
-        // An incomplete period lacks its last runs.
-        if is_whole || found.is_empty() {
-            found.extend(rows);
-        }
-        if !is_whole {
-            break;
-        }
-        until = since;
-    }
-    runs(&found)
-}
-
-/// Returns the rows of a period, and whether they are complete.
-async fn rows(session: &Session, (since, until): (Timestamp, Timestamp)) -> (Vec<UsageRecordView>, bool) {
-    let (mut rows, mut token) = (Vec::new(), String::new());
-    for _ in 0..MAX_PAGES {
-        let mut path =
-            format!("{VIEWS}/clusterusagerecords?limit={PAGE}&since={}", encoded(&since.to_string()));
-        // After the first page, the token contains the period.
-        let (name, value) =
-            if token.is_empty() { ("until", until.to_string()) } else { ("continue", token.clone()) };
-        let _ = write!(path, "&{name}={}", encoded(&value));
-        let Ok(page) = session.caller.get(&path).await else { return (rows, false) };
-        let Ok(UsageRecordReport { metadata, items, .. }) = read(&page) else { return (rows, false) };
-        rows.extend(items);
-        if metadata.continue_token.is_empty() {
-            return (rows, true);
-        }
-        token = metadata.continue_token;
-    }
-    (rows, false)
-}
 
 /// A run of which some rows were read.
 struct Known {
@@ -74,7 +24,7 @@ struct Known {
 
 /// Joins the rows of a run: it has one for each flavor-resource, and for each change of its amounts. One without the amounts that it
 /// began with is left out, as nothing says what it is like.
-fn runs(rows: &[UsageRecordView]) -> Vec<RecordedRun> {
+pub fn ended_runs(rows: &[UsageRecordView]) -> Vec<RecordedRun> {
     let mut all: BTreeMap<(&str, u32), Known> = BTreeMap::new();
     for row in rows {
         let (Some(run), Some(start)) = (&row.run, row.start) else { continue };
@@ -134,7 +84,7 @@ mod tests {
         .into_iter()
         .map(|row| serde_json::from_value(row).unwrap())
         .collect();
-        let found: Vec<_> = runs(&rows)
+        let found: Vec<_> = ended_runs(&rows)
             .into_iter()
             .map(|known| {
                 let (length, ended) = (known.run.length.as_mins(), known.run.ended.as_second() / 60);
