@@ -92,6 +92,19 @@ impl LeaderCall {
         address: &str,
         question: &impl serde::Serialize,
     ) -> Result<Value, LeaderCallError> {
+        self.ask_within(address, question, TIMEOUT).await
+    }
+
+    /// Sends a question to a replica, and waits this long for the answer.
+    ///
+    /// # Errors
+    /// The replica did not answer.
+    pub async fn ask_within(
+        &self,
+        address: &str,
+        question: &impl serde::Serialize,
+        limit: Duration,
+    ) -> Result<Value, LeaderCallError> {
         let token = tokio::fs::read_to_string(&self.settings.token_file).await;
         let token = token.map_err(LeaderCallError::Token)?;
         let body = serde_json::to_vec(question).map_err(|error| LeaderCallError::Call(error.to_string()))?;
@@ -101,8 +114,8 @@ impl LeaderCall {
             .body(body)
             .map_err(|error| LeaderCallError::Call(error.to_string()))?;
         let client = self.client(address).await?;
-        let answer = tokio::time::timeout(TIMEOUT, client.request::<Value>(request)).await;
-        let answer = answer.map_err(|_| LeaderCallError::Call(format!("no answer within {TIMEOUT:?}")));
+        let answer = tokio::time::timeout(limit, client.request::<Value>(request)).await;
+        let answer = answer.map_err(|_| LeaderCallError::Call(format!("no answer within {limit:?}")));
         let answer =
             answer.and_then(|answer| answer.map_err(|error| LeaderCallError::Call(error.to_string())));
         if answer.is_err() {

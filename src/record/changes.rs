@@ -23,6 +23,8 @@ pub(super) struct Changes {
     pub(super) began: bool,
     /// A time in which nothing was recorded.
     pub(super) gap: Option<Gap>,
+    /// Namespace whose names are removed.
+    pub(super) purge: Option<Arc<str>>,
 }
 
 /// A record with its additions to the sums of its hour, which count only if the record is new.

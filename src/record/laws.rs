@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 mod bounds;
 mod exports;
 mod ownership;
+mod purge;
 
 /// Start of a day.
 const ORIGIN: i64 = 1_800_057_600;

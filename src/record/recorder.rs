@@ -8,10 +8,12 @@
 use super::changes::Changes;
 use super::rows::OpenRow;
 use super::runs::OpenRuns;
-use super::store::{CommitAt, CommitId, Contents, OpenError, Reading, Store, StoreError, is_damage};
+use super::store::{
+    CommitAt, CommitId, Committed, Contents, OpenError, Reading, Store, StoreError, is_damage,
+};
 use crate::history::{Entry, Gap, HistoryView, RecordKind, RecordedUsage, RunState, UsageQuery};
-use crate::visibility::history::ReadRecord;
 use crate::visibility::history::export::{ExportPage, ExportQuery};
+use crate::visibility::history::{PurgeTopic, PurgedRows, ReadRecord};
 use crate::visibility::page::ModelError;
 use jiff::Timestamp;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -114,7 +116,7 @@ impl Recorder {
         let now = now.as_millisecond();
         let changes = state.open.plan(entries, now);
         let until = until.map(Timestamp::as_millisecond);
-        let conflicts = state.commit(&changes, now, until, entries.len())?;
+        let Committed { conflicts, .. } = state.commit(&changes, now, until, entries.len())?;
         self.conflicts.fetch_add(conflicts, Ordering::Relaxed);
         if let Some(gap) = &changes.gap {
             let length = gap.end.as_millisecond().saturating_sub(gap.start.as_millisecond());
@@ -122,6 +124,23 @@ impl Recorder {
         }
         state.open.commit(changes, now);
         Ok(())
+    }
+
+    /// Removes the names of a namespace, in a commit without entries.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or it is not known yet what became of an earlier commit. Nothing has changed then, or, where the
+    /// file failed during the commit, perhaps all of it.
+    pub(super) fn purge_names(&self, namespace: &str, now: Timestamp) -> Result<PurgedRows, CommitError> {
+        let mut state = self.lock();
+        if state.in_doubt.is_some() || !state.store.is_open() || !state.store.is_own()? {
+            return Err(CommitError::Failed("the record cannot be written now".to_owned()));
+        }
+        let now = now.as_millisecond();
+        let changes = Changes { purge: Some(Arc::from(namespace)), ..state.open.plan(&[], now) };
+        let Committed { purged, .. } = state.commit(&changes, now, None, 0)?;
+        state.open.commit(changes, now);
+        Ok(purged)
     }
 
     /// Moves the file aside, because a commit found it damaged. The process must start again.
@@ -239,7 +258,7 @@ impl State {
         now: i64,
         until: Option<i64>,
         count: usize,
-    ) -> Result<u64, CommitError> {
+    ) -> Result<Committed, CommitError> {
         let id = CommitId { number: self.last.number.saturating_add(1), writer: self.writer };
         let at = CommitAt { id, now, until };
         let store = &mut self.store;
@@ -247,9 +266,9 @@ impl State {
         let outcome =
             outcome.unwrap_or_else(|_| Err(redb::Error::Corrupted("a page cannot be read".to_owned())));
         match outcome {
-            Ok(conflicts) => {
+            Ok(committed) => {
                 self.last = id;
-                Ok(conflicts)
+                Ok(committed)
             }
             Err(error) => {
                 self.in_doubt = Some(InDoubt { id, now, count });
@@ -288,6 +307,20 @@ impl ReadRecord for Recorder {
         self.read_export(query).unwrap_or_else(|error| {
             tracing::warn!(%error, "the record cannot be read");
             Err(ModelError::Unavailable)
+        })
+    }
+
+    fn purge(&self, topic: &PurgeTopic, now: Timestamp) -> Result<PurgedRows, ModelError> {
+        let _scanning = self.scanning.lock().unwrap_or_else(PoisonError::into_inner);
+        let purged = if topic.dry_run {
+            let reading = self.reading().map(|(reading, _)| reading);
+            reading.and_then(|reading| reading.names_of(&topic.namespace)).map_err(CommitError::from)
+        } else {
+            self.purge_names(&topic.namespace, now)
+        };
+        purged.map_err(|error| {
+            tracing::warn!(%error, "no names were removed from the record");
+            ModelError::Unavailable
         })
     }
 }

@@ -118,6 +118,9 @@ pub(super) struct RecordRow {
     /// Sums over the life of a workload that ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) life: Option<LifeRow>,
+    /// Whether names were removed.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) purged: bool,
 }
 
 /// Sums over the life of a workload.

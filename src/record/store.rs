@@ -4,27 +4,32 @@
 //! replaces itself; a file that cannot be read is moved aside, never deleted; one process owns the file from its start to its
 //! end, and a commit follows on one that it knows.
 
+mod attribution;
 mod disk;
 mod exports;
 #[cfg(test)]
 pub(super) mod faults;
 mod opening;
+mod purge;
 mod retention;
 
 use super::changes::{Changes, NewRecord};
 use super::periods::{Group, HOUR, Sums, day_of};
 use super::rows::{OpenRow, RecordRow};
-use crate::history::{Gap, PARTS, QueueHour, RecordKind};
+use crate::history::{Gap, RecordKind};
+use crate::visibility::history::PurgedRows;
 use jiff::Timestamp;
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use attribution::attribute;
 use disk::LockedFile;
 pub use opening::OpenError;
 pub(super) use opening::is_damage;
 use opening::{guarded, set_aside};
+use purge::purge;
 pub(super) use retention::{KEEP_DAYS, KEEP_HOURS};
 use retention::{MAX_BYTES, bound_times, drop_old};
 
@@ -110,6 +115,15 @@ pub(super) struct CommitAt {
     pub(super) until: Option<i64>,
 }
 
+/// What a transaction did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Committed {
+    /// Number of records whose key was known with other content.
+    pub(super) conflicts: u64,
+    /// Rows that lost their names.
+    pub(super) purged: PurgedRows,
+}
+
 /// Content of a file that its recorder keeps in memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contents {
@@ -184,8 +198,13 @@ impl Store {
         self.database.as_ref().ok_or(redb::Error::PreviousIo)
     }
 
-    /// Commits changes. Returns the number of records whose key was known with other content.
-    pub(super) fn commit(&mut self, changes: &Changes, at: CommitAt) -> Result<u64, StoreError> {
+    /// Returns whether the database is open, so that a commit need not settle what became of a failed one.
+    pub(super) const fn is_open(&self) -> bool {
+        self.database.is_some()
+    }
+
+    /// Commits changes.
+    pub(super) fn commit(&mut self, changes: &Changes, at: CommitAt) -> Result<Committed, StoreError> {
         let mut write = self.database()?.begin_write()?;
         // After a kill the file is ready immediately, whatever its size.
         write.set_quick_repair(true);
@@ -204,6 +223,7 @@ impl Store {
         for (start, queues) in &changes.hours {
             attribute(&write, *start, queues)?;
         }
+        let purged = changes.purge.as_ref().map(|namespace| purge(&write, namespace, at.now)).transpose()?;
         if let Some(gap) = &changes.gap {
             write.open_table(GAPS)?.insert(gap.start.as_millisecond(), &*json(gap))?;
         }
@@ -231,7 +251,7 @@ impl Store {
         }
         write.commit()?;
         self.file.note_known();
-        Ok(conflicts)
+        Ok(Committed { conflicts, purged: purged.unwrap_or_default() })
     }
 
     fn open_runs(&self) -> Result<Vec<OpenRow>, StoreError> {
@@ -394,7 +414,9 @@ fn put_records(
             let known = table.get((known_kind, known_time, &*full_key))?;
             let known = known.and_then(|known| parsed::<RecordRow>(known.value()));
             // The first lists after a start show again what was recorded before.
-            if row.seeded || known.as_ref() == Some(row) {
+            // One that lost its names does not get them back.
+            let is_purged = known.as_ref().is_some_and(|known| known.purged);
+            if row.seeded || is_purged || known.as_ref() == Some(row) {
                 continue;
             }
             let completed = known.is_some_and(|known| known.released.is_none() && known.time == row.time);
@@ -457,32 +479,4 @@ fn add_to<'a>(
         table.insert(key, &*json(&sums))?;
     }
     Ok(())
-}
-
-/// Gives each group its part of the borrowed usage of its ClusterQueue in an hour, in proportion to its usage.
-fn attribute(write: &WriteTransaction, hour: i64, queues: &[QueueHour]) -> Result<(), StoreError> {
-    let mut parts: BTreeMap<(&str, &str, &str), i128> = BTreeMap::new();
-    for queue in queues.iter().filter(|queue| queue.borrowed > 0 && queue.used > 0) {
-        let fr = &queue.flavor_resource;
-        let part = queue.borrowed.min(queue.used).saturating_mul(PARTS).checked_div(queue.used).unwrap_or(0);
-        parts.insert((&queue.cluster_queue, &fr.flavor, &fr.resource), part);
-    }
-    let mut found = BTreeMap::new();
-    if !parts.is_empty() {
-        let table = write.open_table(HOURS)?;
-        for row in table.range((hour, "")..(hour.saturating_add(HOUR), ""))? {
-            let (key, value) = row?;
-            let (_, text) = key.value();
-            let (Some(group), Some(sums)) = (Group::parse(text), parsed::<Sums>(value.value())) else {
-                continue;
-            };
-            if let Some(part) = parts.get(&(group.cluster_queue, group.flavor, group.resource)) {
-                let borrowed = sums.used.0.saturating_mul(*part).checked_div(PARTS).unwrap_or(0);
-                let mut change = Sums::default();
-                change.borrowed.add(borrowed.saturating_sub(sums.borrowed.0));
-                found.insert((hour, text.to_owned()), change);
-            }
-        }
-    }
-    add_sums(write, &found)
 }

@@ -32,6 +32,8 @@ use crate::visibility::views::Verdict;
 
 /// How long a copy of the history is used.
 const COPY_TTL: Duration = Duration::from_secs(1);
+/// Longest time of an answer for which the record writes much. API servers give up after a minute.
+const SLOW_TIMEOUT: Duration = Duration::from_secs(50);
 /// Interval between two checks whether a report to the leader is due.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -70,6 +72,9 @@ impl AskReplicas for Arc<LeaderCall> {
         let call = Self::clone(self);
         Box::pin(async move {
             let answer = match address {
+                Some(address) if question.is_slow() => {
+                    call.ask_within(&address, &question, SLOW_TIMEOUT).await
+                }
                 Some(address) => call.ask_at(&address, &question).await,
                 None => LeaderCall::ask(&call, &question).await,
             };

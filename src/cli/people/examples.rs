@@ -200,6 +200,12 @@ const EXAMPLES: &[(&str, Example)] = &[
         "What that would change",
         "sluice reprioritize workload job/train --class high --dry-run",
     ),
+    row("history purge", "Forget a namespace that is gone", "sluice history purge --namespace old-team"),
+    row(
+        "history purge",
+        "Count what that would remove",
+        "sluice history purge --namespace old-team --dry-run=server",
+    ),
     row("delete workload", "Delete a job by its workload", "sluice delete workload job/train"),
     row(
         "delete workload",

@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
         "Look",
         &["list", "describe", "why", "tree", "share", "capacity", "usage", "audit", "top", "status", "get"],
     ),
-    ("Act", &["create", "stop", "resume", "move", "reprioritize", "delete", "edit", "patch"]),
+    ("Act", &["create", "stop", "resume", "move", "reprioritize", "delete", "edit", "patch", "history"]),
     ("Plan", &["what-if", "simulate", "dump", "import", "migrate"]),
     ("Program", &["manager", "config", "crds", "framework", "completion", "man", "options", "version"]),
 ];

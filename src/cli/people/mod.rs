@@ -15,6 +15,7 @@ pub(crate) mod discovery;
 mod examples;
 mod failure;
 pub(crate) mod help;
+mod history;
 pub(crate) mod jobs;
 pub(crate) mod kinds;
 mod kubectl;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use super::completion::CompletionArgs;
 use super::kubectl::{self, KubectlArgs};
-use super::{activate, create, delete, failure, move_workload, reading, reprioritize, what_if};
+use super::{activate, create, delete, failure, history, move_workload, reading, reprioritize, what_if};
 use crate::cli::tools::cluster_objects::block_on;
 
 /// A verb.
@@ -54,6 +54,8 @@ pub(crate) enum PeopleVerb {
     Reprioritize(Box<reprioritize::ReprioritizeArgs>),
     /// Delete the jobs of Workloads
     Delete(Box<delete::DeleteArgs>),
+    /// Purge the durable record
+    History(Box<history::HistoryArgs>),
     /// Say what a change would do: what starts earlier or later, is evicted, or stays stuck
     WhatIf(Box<what_if::WhatIfArgs>),
     /// Print the completion script of a shell
@@ -93,6 +95,7 @@ pub(crate) fn run(verb: PeopleVerb, command: impl FnOnce() -> clap::Command) -> 
         PeopleVerb::Move(args) => block_on(move_workload::run(&args)),
         PeopleVerb::Reprioritize(args) => block_on(reprioritize::run(&args)),
         PeopleVerb::Delete(args) => block_on(delete::run(&args)),
+        PeopleVerb::History(args) => block_on(history::run(&args)),
         PeopleVerb::WhatIf(args) => block_on(what_if::run(&args)),
         PeopleVerb::Completion(args) => args.print("sluice").map(|()| ExitCode::SUCCESS),
         PeopleVerb::Man(args) => super::manual::run(&args, command()),

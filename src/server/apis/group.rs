@@ -1,6 +1,7 @@
 //! Description of an API group: versions and resources. Discovery, OpenAPI and routes follow from it, so that another group
 //! needs only a description and a handler.
 
+use axum::body::Bytes;
 use axum::response::Response;
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -83,6 +84,8 @@ pub struct ResourceRequest {
     pub query: Option<String>,
     /// Form of the answer that the client prefers.
     pub format: Format,
+    /// Body of a request to create; empty otherwise.
+    pub body: Bytes,
 }
 
 impl ResourceRequest {
@@ -121,7 +124,7 @@ pub trait ApiGroup: Send + Sync {
     /// Returns the description of the group.
     fn description(&self) -> &'static GroupDescription;
 
-    /// Answers a request to get or list a described resource. The user is authorized already.
+    /// Answers a request with a verb of a described resource. The user is authorized already.
     fn answer(&self, request: ResourceRequest) -> BoxFuture<'static, Response>;
 }
 

@@ -22,11 +22,14 @@ pub mod visibility;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use futures::future::BoxFuture;
 use http::header::ACCEPT;
+use http::request::Parts;
 use http::{Method, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
 use rustls::pki_types::UnixTime;
 
 use self::access::{AccessError, AccessReviewer};
@@ -37,6 +40,10 @@ pub use self::negotiation::Format;
 use self::questions::PrivatePath;
 use crate::server::tls::PeerCertificates;
 
+/// Most bytes of an object that is created.
+const MAX_BODY_BYTES: usize = 64 << 10;
+/// The verb of requests with a body.
+const CREATE: &str = "create";
 /// Longest path in bytes.
 const MAX_PATH_BYTES: usize = 2 << 10;
 
@@ -125,9 +132,25 @@ impl ApiServer {
                 return status::unavailable("the access review failed");
             }
         }
-        let answer = answer_permitted(group, user, (target, verbs, verb), &request);
-        drop(request);
+        let (parts, body) = request.into_parts();
+        let body = match body_of(body, verb == CREATE && verbs.contains(&verb)).await {
+            Ok(body) => body,
+            Err(refusal) => return *refusal,
+        };
+        let answer = answer_permitted(group, user, (target, verbs, verb), (&parts, body));
+        drop(parts);
         answer.await
+    }
+}
+
+/// Reads the body of a request that is `wanted`; that of another one is dropped.
+async fn body_of(body: Body, wanted: bool) -> Result<Bytes, Box<Response>> {
+    if !wanted {
+        return Ok(Bytes::new());
+    }
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(_) => Err(Box::new(status::bad_request("the object is too large or cannot be read"))),
     }
 }
 
@@ -139,8 +162,9 @@ pub async fn answer_as(group: &dyn ApiGroup, user: front_proxy::User, request: R
     let rest = segments.get(2..).unwrap_or_default();
     let Some((target, verbs)) = group.description().parse(rest) else { return status::unknown_path() };
     let verb = verb_of(&request, &target);
-    let answer = answer_permitted(group, user, (target, verbs, verb), &request);
-    drop(request);
+    let (parts, _) = request.into_parts();
+    let answer = answer_permitted(group, user, (target, verbs, verb), (&parts, Bytes::new()));
+    drop(parts);
     answer.await
 }
 
@@ -153,7 +177,7 @@ fn verb_of(request: &Request, target: &group::ResourcePath) -> &'static str {
         Method::GET | Method::HEAD if watches => "watch",
         Method::GET | Method::HEAD if target.name.is_empty() => "list",
         Method::GET | Method::HEAD => "get",
-        Method::POST => "create",
+        Method::POST => CREATE,
         Method::PUT => "update",
         Method::PATCH => "patch",
         _ if target.name.is_empty() => "deletecollection",
@@ -166,18 +190,18 @@ fn answer_permitted(
     group: &dyn ApiGroup,
     user: front_proxy::User,
     (target, verbs, verb): (group::ResourcePath, &[&str], &str),
-    request: &Request,
+    (request, body): (&Parts, Bytes),
 ) -> BoxFuture<'static, Response> {
     let refused = |response: Response| Box::pin(std::future::ready(response));
     if !verbs.contains(&verb) {
         let message = format!("the verb {verb} is not supported; verbs: {verbs:?}");
         return refused(status::method_not_allowed(&message));
     }
-    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+    let accept = request.headers.get(ACCEPT).and_then(|value| value.to_str().ok());
     let Some(format) = Format::of(accept) else {
         let types = "application/json, application/json;as=Table;v=v1;g=meta.k8s.io";
         return refused(status::not_acceptable(types));
     };
-    let query = request.uri().query().map(str::to_owned);
-    group.answer(ResourceRequest { user, target, query, format })
+    let query = request.uri.query().map(str::to_owned);
+    group.answer(ResourceRequest { user, target, query, format, body })
 }

@@ -70,7 +70,7 @@ fn schemas(group: &GroupDescription, version: &str, form: Form) -> Map<String, V
 /// An operation of OpenAPI: a verb on a resource.
 struct Operation {
     resource: &'static ResourceDescription,
-    /// `get` or `list`.
+    /// `get`, `list` or `create`.
     verb: &'static str,
     /// Kind of the answer, which is the name of its schema.
     kind: String,
@@ -89,7 +89,10 @@ fn operations(resource: &'static ResourceDescription) -> Vec<Operation> {
         verb,
         kind,
         subresource: "",
-        options: if verb == "list" { resource.options } else { &[] },
+        options: match verb {
+            "list" | "create" => resource.options,
+            _ => &[],
+        },
         description: resource.description,
         in_namespace,
     };
@@ -100,6 +103,9 @@ fn operations(resource: &'static ResourceDescription) -> Vec<Operation> {
         let kind = format!("{}List", resource.kind);
         all.push(of("list", kind.clone(), false));
         all.extend(resource.namespaced.then(|| of("list", kind, true)));
+    }
+    if resource.verbs.contains(&"create") {
+        all.push(of("create", resource.kind.to_owned(), resource.namespaced));
     }
     all.extend(resource.subresources.iter().map(|part| Operation {
         subresource: part.name,
@@ -148,7 +154,7 @@ impl Operation {
             (true, false) => "ForAllNamespaces",
             (false, _) => "",
         };
-        let verb = if self.verb == "list" { "list" } else { "read" };
+        let verb = if self.verb == "get" { "read" } else { self.verb };
         let group_words: String = group.name.split('.').take(group_words(group)).map(capital).collect();
         let (version, singular) = (capital(version), capital(self.resource.singular));
         format!("{verb}{group_words}{version}{singular}{scope}{}", capital(self.subresource))
@@ -165,21 +171,29 @@ impl Operation {
         let in_path = [(name, self.verb == "get"), (namespace, self.in_namespace)];
         let in_path = in_path.into_iter().filter(|(_, is_there)| *is_there);
         let options = self.options.iter().map(|option| (option.name, option.kind, option.description));
-        let parameters: Vec<Value> = in_path
+        let mut parameters: Vec<Value> = in_path
             .map(|(name, _)| parameter(form, "path", name))
             .chain(options.map(|option| parameter(form, "query", option)))
             .collect();
+        let creates = self.verb == "create";
+        if creates && form == Form::V2 {
+            parameters.push(json!({"in": "body", "name": "body", "required": true, "schema": schema}));
+        }
         let mut operation = json!({
             "operationId": self.id(group, version), "description": self.description, "parameters": parameters,
             "responses": {"200": ok, "401": {"description": "Unauthorized"}},
-            "x-kubernetes-action": self.verb,
+            "x-kubernetes-action": if creates { "post" } else { self.verb },
             "x-kubernetes-group-version-kind": {"group": group.name, "version": version, "kind": self.object()},
         });
         if let Some(fields) = operation.as_object_mut().filter(|_| form == Form::V2) {
             fields.insert("produces".into(), json!(["application/json"]));
             fields.insert("schemes".into(), json!(["https"]));
         }
-        json!({"get": operation})
+        if let Some(fields) = operation.as_object_mut().filter(|_| creates && form == Form::V3) {
+            let content = json!({"content": {"application/json": {"schema": schema}}, "required": true});
+            fields.insert("requestBody".into(), content);
+        }
+        json!({(if creates { "post" } else { "get" }): operation})
     }
 }
 

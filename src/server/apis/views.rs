@@ -130,6 +130,7 @@ pub static GROUP: GroupDescription = GroupDescription {
         history::CLUSTER_USAGE,
         history::RECORDS,
         history::CLUSTER_RECORDS,
+        history::PURGES,
         ResourceDescription {
             description: "The leading replica of the manager: its writes, watches and conditions.",
             ..resource("managerviews", "managerview", "ManagerView")
@@ -247,6 +248,7 @@ impl Asked {
             ("preemptions", _) => self.preemptions(access).await,
             ("usagereports" | "clusterusagereports", _) => self.usage(access).await,
             ("usagerecords" | "clusterusagerecords", _) => self.usage_records(access).await,
+            ("historypurges", _) => self.purge(access).await,
             _ if is_list => self.list(queue_views::cohorts(&self.snapshot, &access, &self.page()?)),
             _ => self.one(queue_views::cohort(&self.snapshot, &access, &target.name)),
         }

@@ -9,6 +9,7 @@ mod kueuectl;
 mod lines;
 mod local_shares;
 mod properties;
+mod purge;
 mod sources;
 mod terminal;
 mod texts;

@@ -8,8 +8,8 @@ use sluice::visibility::history::{HistoryAnswer, HistoryQuestion, HistoryTopic, 
 use sluice::visibility::page::ModelError;
 use sluice::visibility::questions::{LeaderAnswer, Question};
 use sluice::visibility::views::{
-    AmountView, Answer as Answered, HistoryAmount, PreemptionReport, PreemptionView, Recorded, Source,
-    UsageRecordReport, UsageRecordView, UsageReport, UsageView, ViewMetadata,
+    AmountView, Answer as Answered, HistoryAmount, PreemptionReport, PreemptionView, PurgeReport, Recorded,
+    Source, UsageRecordReport, UsageRecordView, UsageReport, UsageView, ViewMetadata,
 };
 use std::sync::atomic::Ordering;
 
@@ -41,6 +41,11 @@ pub(crate) fn history(question: &HistoryQuestion) -> LeaderAnswer {
             HistoryAnswer::Usage(Answered { view, source, partial: false })
         }
         HistoryTopic::Lines(_) | HistoryTopic::Own(_) => panic!("no list asks for the topic of a page"),
+        HistoryTopic::Purge(topic) => {
+            let records = if topic.dry_run { 3 } else { 4 };
+            let view = PurgeReport { records, sums: 2, running: 1, recorded };
+            HistoryAnswer::Purge(Answered { view, source, partial: false })
+        }
         HistoryTopic::Export(topic) if topic.page.continue_token == "old" => {
             return LeaderAnswer::Refused(ModelError::Expired("continue: the token has expired".to_owned()));
         }
@@ -147,4 +152,42 @@ async fn rows_of_the_record_are_asked_for_with_the_access_of_the_reader() {
         assert_eq!(answer.status, status, "{path}: {}", answer.body);
         assert!(answer.json()["message"].as_str().unwrap().contains(named), "{path}: {}", answer.body);
     }
+}
+
+#[tokio::test]
+async fn a_purge_is_passed_on_once_its_object_is_read() {
+    let views = Views::start().await;
+    views.publish();
+    views.leader.answers.store(true, Ordering::Relaxed);
+    let object =
+        |namespace: &str| json!({"kind": "HistoryPurge", "spec": {"namespace": namespace}}).to_string();
+    let done = views.post_as("ann", "/historypurges", &object("old-team")).await;
+    assert_eq!(done.status, 200, "{}", done.body);
+    let done = done.json();
+    assert_eq!((&done["kind"], &done["spec"]["namespace"]), (&json!("HistoryPurge"), &json!("old-team")));
+    assert_eq!(done["status"], json!({"records": 4, "sums": 2, "running": 1}));
+    let counted = views.post_as("ann", "/historypurges?dryRun=All", &object("old-team")).await.json();
+    assert_eq!(counted["status"]["records"], 3);
+    let Question::History(asked) = views.leader.asked.lock().unwrap()[0].clone() else { panic!() };
+    assert_eq!(
+        (asked.access, asked.own),
+        (Access { tenant_detail: TenantDetail::Sums, ..Access::everything() }, false)
+    );
+    views.leader.asked.lock().unwrap().clear();
+    for (path, body, status, named) in [
+        ("/historypurges", object(""), 400, "spec.namespace: "),
+        ("/historypurges", object("a/b"), 400, "spec.namespace: "),
+        ("/historypurges", object("(purged)"), 400, "spec.namespace: "),
+        ("/historypurges", "{}".to_owned(), 400, "spec.namespace: "),
+        ("/historypurges", "spec: {}".to_owned(), 400, "the object cannot be read"),
+        ("/historypurges?dryRun=yes", object("a"), 400, "dryRun: "),
+        ("/clusterusagereports", object("a"), 405, "the verb create is not supported"),
+    ] {
+        let answer = views.post_as("ann", path, &body).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.body);
+        assert!(answer.json()["message"].as_str().unwrap().contains(named), "{path}: {}", answer.body);
+    }
+    assert_eq!(views.post_as("tenant", "/historypurges", &object("a")).await.status, 403);
+    assert_eq!(views.get("/historypurges").await.status, 405, "nothing is stored");
+    assert!(views.leader.asked.lock().unwrap().is_empty(), "no wrong request reaches the record");
 }

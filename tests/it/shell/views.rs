@@ -158,6 +158,11 @@ impl Views {
         self.server.get(&format!("{GROUP}{path}"), Some(&self.proxy), &headers).await
     }
 
+    pub(crate) async fn post_as(&self, user: &str, path: &str, body: &str) -> Answer {
+        let headers = [("x-remote-user", user), ("content-type", "application/json")];
+        self.server.send("POST", &format!("{GROUP}{path}"), (Some(&self.proxy), &headers), body).await
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.get_as("ann", path, "application/json").await
     }

@@ -3,7 +3,7 @@
 //! Invariant: a question has the access of the user that asks, and the answer contains nothing beyond that access.
 
 use super::access::Access;
-use super::history::{HistoryAnswer, HistoryQuestion, RingReport};
+use super::history::{HistoryAnswer, HistoryQuestion, HistoryTopic, RingReport};
 use super::page::ModelError;
 use super::verdict::verdict;
 use super::views::{Answer, ManagerView, Source, Verdict};
@@ -28,6 +28,11 @@ pub enum Question {
 }
 
 impl Question {
+    /// Returns whether the answer may take long, because much is written first.
+    pub const fn is_slow(&self) -> bool {
+        matches!(self, Self::History(HistoryQuestion { topic: HistoryTopic::Purge(_), .. }))
+    }
+
     /// Returns whether every replica answers the question, even if another one leads.
     pub const fn is_for_any_replica(&self) -> bool {
         matches!(self, Self::History(HistoryQuestion { own: true, .. }))

@@ -14,13 +14,13 @@ use crate::server::apis::negotiation::Format;
 use crate::server::apis::status;
 use crate::visibility::access::Access;
 use crate::visibility::history::{
-    ExportTopic, HistoryAnswer, HistoryQuestion, HistoryTopic, PERIOD, PreemptionTopic, Rollup, UsageTopic,
-    since,
+    ExportTopic, HistoryAnswer, HistoryQuestion, HistoryTopic, PERIOD, PreemptionTopic, PurgeTopic, Rollup,
+    UsageTopic, since,
 };
 use crate::visibility::page::ModelError;
 use crate::visibility::questions::{LeaderAnswer, Question};
 use crate::visibility::table::TableRow;
-use crate::visibility::views::ListMetadata;
+use crate::visibility::views::{HistoryPurge, HistoryPurgeStatus, ListMetadata, PurgeReport};
 
 const fn option(name: &'static str, description: &'static str) -> QueryOption {
     QueryOption { name, kind: "string", description }
@@ -84,7 +84,39 @@ pub(super) const CLUSTER_RECORDS: ResourceDescription = ResourceDescription {
     ..resource("clusterusagerecords", "clusterusagerecord", "ClusterUsageRecord")
 };
 
+pub(super) const PURGES: ResourceDescription = ResourceDescription {
+    verbs: &["create"],
+    options: &[option("dryRun", "All: only count what would be removed")],
+    description: "Removes the names of a namespace from the durable record; sums stay. Nothing is stored of the request.",
+    ..resource("historypurges", "historypurge", "HistoryPurge")
+};
+
 impl Asked {
+    /// Removes the names of a namespace from the durable record.
+    pub(super) async fn purge(&self, access: Access) -> Result<Response, Refused> {
+        let bad = |message: String| -> Refused { Box::new(status::bad_request(&message)) };
+        let mut asked: HistoryPurge = serde_json::from_slice(&self.request.body)
+            .map_err(|error| bad(format!("the object cannot be read: {error}")))?;
+        let dry_run = match self.request.option("dryRun").unwrap_or_default().as_str() {
+            "" => false,
+            "All" => true,
+            other => return Err(bad(format!("dryRun: {other:?} is not All"))),
+        };
+        let topic = PurgeTopic::of(&asked.spec.namespace, dry_run)
+            .map_err(|error| bad(format!("spec.namespace: {error}")))?;
+        if !self.rate.admits(&self.request.user.name) {
+            return Err(self.refuse(&ModelError::TooMany));
+        }
+        match self.ask_history(access, HistoryTopic::Purge(topic)).await? {
+            HistoryAnswer::Purge(answer) => {
+                let PurgeReport { records, sums, running, .. } = answer.view;
+                asked.status = HistoryPurgeStatus { records, sums, running };
+                Ok(send(&self.typed(self.kind().to_owned(), asked)))
+            }
+            _ => Err(self.refuse(&ModelError::Unavailable)),
+        }
+    }
+
     /// Answers with a page of preemptions.
     pub(super) async fn preemptions(&self, access: Access) -> Result<Response, Refused> {
         let text = |name: &str| self.request.option(name).filter(|text| !text.is_empty());

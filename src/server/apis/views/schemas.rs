@@ -5,9 +5,9 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use crate::visibility::views::{
-    ClusterQueueView, CohortView, Finding, FlavorView, LocalQueueView, ManagerView, PreemptionReport,
-    PreemptionView, QueueCapacityView, Source, UsageRecordReport, UsageRecordView, UsageReport, UsageView,
-    Verdict, WorkloadView,
+    ClusterQueueView, CohortView, Finding, FlavorView, HistoryPurge, LocalQueueView, ManagerView,
+    PreemptionReport, PreemptionView, QueueCapacityView, Source, UsageRecordReport, UsageRecordView,
+    UsageReport, UsageView, Verdict, WorkloadView,
 };
 
 /// Keywords that both versions of OpenAPI have; readers of a cluster's merged document fail on other keywords.
@@ -172,6 +172,7 @@ pub(super) fn schemas(_: &str) -> Vec<(&'static str, Value)> {
         ("UsageRecordList", report::<UsageRecordReport>("UsageRecord")),
         ("ClusterUsageRecord", object::<UsageRecordView>()),
         ("ClusterUsageRecordList", report::<UsageRecordReport>("ClusterUsageRecord")),
+        ("HistoryPurge", object::<HistoryPurge>()),
         ("ManagerView", object::<ManagerView>()),
         ("ManagerViewList", list("ManagerView")),
     ]

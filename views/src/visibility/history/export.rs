@@ -237,6 +237,7 @@ mod tests {
     use super::*;
     use crate::history::{HistoryView, RecordedUsage, UsageQuery};
     use crate::visibility::access::TenantDetail;
+    use crate::visibility::history::{PurgeTopic, PurgedRows};
 
     /// A record with one row of the requested namespace, after which there is another page.
     #[derive(Debug)]
@@ -249,6 +250,10 @@ mod tests {
 
         fn preemptions(&self, _: &HistoryView, _: Option<Timestamp>) -> Option<(HistoryView, Vec<Gap>)> {
             None
+        }
+
+        fn purge(&self, _: &PurgeTopic, _: Timestamp) -> Result<PurgedRows, ModelError> {
+            Err(ModelError::Unavailable)
         }
 
         fn export(&self, query: &ExportQuery<'_>) -> Result<ExportPage, ModelError> {

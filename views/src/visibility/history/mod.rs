@@ -9,6 +9,7 @@ mod lines;
 mod own;
 mod period;
 mod prices;
+mod purge;
 mod question;
 mod recorded_runs;
 mod replicas;
@@ -21,6 +22,7 @@ pub use lines::lines;
 pub use own::OwnTopic;
 pub use period::since;
 pub use prices::{Bill, Prices};
+pub use purge::{PURGED, PurgeTopic, PurgedRows};
 pub use question::{
     HistoryAnswer, HistoryQuestion, HistoryState, HistoryTopic, LineTopic, PERIOD, PreemptionTopic,
     ReadRecord, UsageTopic,
@@ -39,8 +41,8 @@ use super::views::{
     PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageView, ViewMetadata,
 };
 use crate::history::{
-    FlavorHours, Gap, HistoryView, PreemptionQuery, PreemptionRecord, PreemptionSum, PreemptionSums, Preemptor, Record,
-    Usage, UsageGroup, UsageQuery, UsageRow,
+    FlavorHours, Gap, HistoryView, PreemptionQuery, PreemptionRecord, PreemptionSum, PreemptionSums,
+    Preemptor, Record, Usage, UsageGroup, UsageQuery, UsageRow,
 };
 use crate::quota::FlavorResource;
 use crate::resources::{to_f64, units_per_whole};

@@ -25,7 +25,7 @@ const COST_DECIMALS: u32 = PRICE_DECIMALS + FACTOR_DECIMALS;
 /// Greatest price and greatest factor: with them and all hours of a record, products stay far below the greatest integer.
 const MAX_PRICE: i128 = 999_999_999;
 const MAX_FACTOR: i128 = 1_000;
-/// Decimals of costs without `decimals` in the file: those of most currencies.
+/// Decimals of costs without `decimals` in the file, as most currencies have.
 const DEFAULT_DECIMALS: u32 = 2;
 const MAX_CURRENCY: usize = 16;
 const MAX_NAME: usize = 317;
@@ -68,7 +68,7 @@ pub struct Prices {
     borrowed: i128,
     lost: i128,
     /// Millionths of the currency for a core, gibibyte or piece and hour, by resource and flavor; an empty flavor is for all others.
-    prices: BTreeMap<(String, String), i128>,
+    by_resource: BTreeMap<(String, String), i128>,
 }
 
 /// What the rows of a report cost. Money is in the smallest unit of the bill: `decimals` of them make one of the currency.
@@ -132,7 +132,7 @@ impl Prices {
             decimals: DEFAULT_DECIMALS,
             borrowed: ONE,
             lost: ONE,
-            prices: BTreeMap::new(),
+            by_resource: BTreeMap::new(),
         };
         match prices.fill(&read) {
             Ok(()) => Ok(prices),
@@ -183,11 +183,12 @@ impl Prices {
             if is_name { Ok(name.value.clone()) } else { Err(Refused::new(field, name, reason)) }
         };
         let resource = name("resource", &row.resource)?;
-        let flavor = row.flavor.as_ref().map_or_else(|| Ok(String::new()), |flavor| name("flavor", flavor))?;
+        let flavor =
+            row.flavor.as_ref().map_or_else(|| Ok(String::new()), |flavor| name("flavor", flavor))?;
         let price = decimal(&row.per_hour.value, PRICE_DECIMALS, MAX_PRICE)
             .map_err(|reason| Refused::new("perHour", &row.per_hour, format!("{resource}: {reason}")))?;
         let of = if flavor.is_empty() { resource.clone() } else { format!("{resource} in {flavor}") };
-        match self.prices.insert((resource, flavor), price) {
+        match self.by_resource.insert((resource, flavor), price) {
             None => Ok(()),
             Some(_) => Err(Refused::new("resource", &row.resource, format!("{of} has a price already"))),
         }
@@ -195,16 +196,16 @@ impl Prices {
 
     /// Returns whether a price depends on the flavor, so that hours are needed by flavor.
     pub fn depend_on_flavors(&self) -> bool {
-        self.prices.keys().any(|(_, flavor)| !flavor.is_empty())
+        self.by_resource.keys().any(|(_, flavor)| !flavor.is_empty())
     }
 
     fn of_resource(&self, resource: &str) -> impl Iterator<Item = &str> {
-        let of_it = self.prices.keys().filter(move |(known, _)| known == resource);
+        let of_it = self.by_resource.keys().filter(move |(known, _)| known == resource);
         of_it.map(|(_, flavor)| flavor.as_str())
     }
 
     fn price(&self, resource: &str, flavor: &str) -> Option<i128> {
-        let of = |flavor: &str| self.prices.get(&(resource.to_owned(), flavor.to_owned()));
+        let of = |flavor: &str| self.by_resource.get(&(resource.to_owned(), flavor.to_owned()));
         of(flavor).or_else(|| of("")).copied()
     }
 
@@ -228,7 +229,8 @@ impl Prices {
         for sum in &report.sums {
             let rows = report.items.iter().zip(&bill.items);
             let costs = rows.filter(|(row, _)| row.resource == sum.resource).filter_map(|(_, cost)| *cost);
-            let cost = costs.fold(None, |sum: Option<i128>, cost| Some(sum.unwrap_or(0).saturating_add(cost)));
+            let cost =
+                costs.fold(None, |sum: Option<i128>, cost| Some(sum.unwrap_or(0).saturating_add(cost)));
             bill.sums.push(cost);
         }
         Ok(bill)
@@ -277,8 +279,8 @@ impl Prices {
         Ok(is_priced.then_some(rounded))
     }
 
-    /// Returns the hours that count for the cost, in thousandths: those of a factor other than 1 count by it, and those that are
-    /// borrowed and lost by both differences from 1.
+    /// Returns the hours that count for the cost, in thousandths: borrowed and lost hours count by their factors, and hours that
+    /// are both by both differences from 1.
     fn weighted(&self, used: i128, borrowed: i128, lost: i128) -> Option<i128> {
         let of_borrowed = borrowed.checked_mul(self.borrowed.checked_sub(ONE)?)?;
         let of_lost = lost.checked_mul(self.lost.checked_sub(ONE)?)?;
@@ -391,7 +393,9 @@ fn decimal(text: &str, decimals: u32, max: i128) -> Result<i128, String> {
     }
     let unit = 10_i128.pow(decimals);
     let value = format!("{whole}{part:0<width$}").parse::<i128>().ok();
-    value.filter(|value| *value <= max.saturating_mul(unit)).ok_or_else(|| format!("{text} is more than {max}"))
+    value
+        .filter(|value| *value <= max.saturating_mul(unit))
+        .ok_or_else(|| format!("{text} is more than {max}"))
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

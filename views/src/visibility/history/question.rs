@@ -6,6 +6,7 @@
 use super::export::{ExportPage, ExportQuery, ExportTopic};
 use super::lines::day;
 use super::own::OwnTopic;
+use super::purge::{PurgeTopic, PurgedRows};
 use super::steps::steps;
 use super::{HistorySource, lines};
 use crate::history::{Gap, HistoryView, PreemptionQuery, RecordedUsage, UsageGroup, UsageQuery};
@@ -13,7 +14,8 @@ use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
 use crate::visibility::page::{ModelError, PageQuery};
 use crate::visibility::views::{
-    Answer, LineReport, OwnReport, PreemptionReport, Recorded, Source, UsageRecordReport, UsageReport,
+    Answer, LineReport, OwnReport, PreemptionReport, PurgeReport, Recorded, Source, UsageRecordReport,
+    UsageReport,
 };
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -52,6 +54,8 @@ pub enum HistoryTopic {
     Export(ExportTopic),
     /// Usage and preemptions of the workloads of one user.
     Own(OwnTopic),
+    /// Removal of the names of a namespace from the durable record.
+    Purge(PurgeTopic),
 }
 
 /// Filter for preemptions.
@@ -126,6 +130,8 @@ pub enum HistoryAnswer {
     Export(Answer<UsageRecordReport>),
     /// Usage and preemptions of the workloads of one user.
     Own(Answer<OwnReport>),
+    /// Removed names.
+    Purge(Answer<PurgeReport>),
 }
 
 impl HistoryAnswer {
@@ -138,6 +144,7 @@ impl HistoryAnswer {
             Self::Lines(answer) => answer.partial = true,
             Self::Export(answer) => answer.partial = true,
             Self::Own(answer) => answer.partial = true,
+            Self::Purge(answer) => answer.partial = true,
         }
         self
     }
@@ -150,6 +157,7 @@ impl HistoryAnswer {
             Self::Lines(answer) => answer.partial,
             Self::Export(answer) => answer.partial,
             Self::Own(answer) => answer.partial,
+            Self::Purge(answer) => answer.partial,
         }
     }
 
@@ -161,6 +169,7 @@ impl HistoryAnswer {
             Self::Lines(answer) => &answer.view.recorded,
             Self::Export(answer) => &answer.view.recorded,
             Self::Own(answer) => &answer.view.recorded,
+            Self::Purge(answer) => &answer.view.recorded,
         }
     }
 }
@@ -192,6 +201,12 @@ pub trait ReadRecord: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// If the record cannot be read now, or the row after which the page begins no longer exists.
     fn export(&self, query: &ExportQuery<'_>) -> Result<ExportPage, ModelError>;
+
+    /// Removes the names of a namespace, all of them or none; in a dry run only counts the rows that have them.
+    ///
+    /// # Errors
+    /// If the record cannot be read or written now.
+    fn purge(&self, topic: &PurgeTopic, now: Timestamp) -> Result<PurgedRows, ModelError>;
 }
 
 impl HistoryQuestion {
@@ -202,7 +217,7 @@ impl HistoryQuestion {
             HistoryTopic::Preemptions(topic) => topic.since.map_or(day_ago, |since| since.max(day_ago)),
             HistoryTopic::Usage(topic) => topic.since.max(day_ago),
             HistoryTopic::Lines(_) => day_ago,
-            HistoryTopic::Export(_) => Timestamp::MIN,
+            HistoryTopic::Export(_) | HistoryTopic::Purge(_) => Timestamp::MIN,
             HistoryTopic::Own(topic) => topic.since.max(day_ago),
         }
     }
@@ -222,7 +237,7 @@ impl HistoryQuestion {
 
     /// Returns whether only a durable record can answer.
     pub const fn is_of_record_alone(&self) -> bool {
-        matches!(self.topic, HistoryTopic::Export(_))
+        matches!(self.topic, HistoryTopic::Export(_) | HistoryTopic::Purge(_))
     }
 
     /// Returns whether the question reaches back beyond any history.
@@ -231,7 +246,7 @@ impl HistoryQuestion {
             HistoryTopic::Preemptions(topic) => topic.since,
             HistoryTopic::Usage(topic) => Some(topic.since),
             HistoryTopic::Lines(_) | HistoryTopic::Own(_) => return false,
-            HistoryTopic::Export(_) => return true,
+            HistoryTopic::Export(_) | HistoryTopic::Purge(_) => return true,
         };
         // The question may have been asked a moment ago.
         let oldest = day_before(now).checked_sub(GRACE).unwrap_or(Timestamp::MIN);
@@ -296,6 +311,9 @@ impl HistoryQuestion {
                 HistoryAnswer::Export(answered(source.export(topic, &self.access, state.record)?, origin))
             }
             HistoryTopic::Own(topic) => HistoryAnswer::Own(answered(source.own(topic, &self.access), origin)),
+            HistoryTopic::Purge(topic) => {
+                HistoryAnswer::Purge(answered(source.purge(topic, &self.access, state.record)?, origin))
+            }
         })
     }
 }

@@ -12,6 +12,7 @@ mod flavor;
 mod history;
 mod manager;
 mod past_usage;
+mod purge;
 mod queues;
 mod usage_record;
 mod verdict;
@@ -35,6 +36,7 @@ pub use history::{
 };
 pub use manager::{DecisionView, HistoryView, LeaderView, ManagerView, WatchView, WriteView};
 pub use past_usage::PastUsage;
+pub use purge::{HistoryPurge, HistoryPurgeSpec, HistoryPurgeStatus, PurgeReport};
 pub use queues::{
     ClusterQueueView, CohortView, LendingPair, LocalQueueView, LocalQuotaView, PendingView, QuotaView,
     ReasonCount, ShareView,

@@ -118,7 +118,7 @@ fn factors_change_the_price_of_borrowed_and_lost_hours() {
         assert_eq!(found, [Some(expected.to_owned())], "{factors}");
         assert!(!bill.borrowed_is_hidden);
     }
-    // A reader who may not see borrowed hours.
+    // A reader without the right to see borrowed hours.
     let hidden = FlavorUsage { borrowed: HoursView::default(), ..flavor("f", [10 * hour, 0, 0]) };
     let (found, bill) = costs(&text("{borrowed: 0.5}"), vec![row("cpu", vec![hidden.clone()])]);
     assert_eq!((found, bill.borrowed_is_hidden), (vec![Some("10.00".to_owned())], true));
@@ -151,7 +151,8 @@ fn hours_without_a_price_are_named_and_cost_nothing() {
 /// A manager of an earlier version answers without flavors.
 #[test]
 fn rows_without_flavors_cost_the_price_of_all_flavors() {
-    let whole = |resource: &str| UsageView { used: hours(time(resource, 2_000)), ..row(resource, Vec::new()) };
+    let whole =
+        |resource: &str| UsageView { used: hours(time(resource, 2_000)), ..row(resource, Vec::new()) };
     let (found, _) = costs(FILE, vec![whole("memory")]);
     assert_eq!(found, [Some("0.01".to_owned())]);
     let refused = Prices::read(FILE, "p.yaml").unwrap().bill(&report(vec![whole("nvidia.com/gpu")]));
@@ -185,7 +186,10 @@ fn wrong_files_are_refused_with_file_line_and_field() {
         (one("{resource: gpu, perHour: \"1,5\"}"), "is no decimal number"),
         (one("{resource: gpu, perHour: \"\"}"), "is no decimal number"),
         (one("{resource: gpu, perHour: \"5.\"}"), "is no decimal number"),
-        (one("{resource: gpu, perHour: 1000000000}"), "p.yaml:4: perHour: gpu: 1000000000 is more than 999999999"),
+        (
+            one("{resource: gpu, perHour: 1000000000}"),
+            "p.yaml:4: perHour: gpu: 1000000000 is more than 999999999",
+        ),
         (one(&format!("{{resource: gpu, perHour: {}}}", "9".repeat(60))), "is more than 999999999"),
         (one("{resource: gpu, perHour: 0.1234567}"), "0.1234567 has more than 6 decimals"),
         (one("{resource: cpu, perHour: 2}"), "p.yaml:4: resource: cpu has a price already"),
@@ -202,16 +206,25 @@ fn wrong_files_are_refused_with_file_line_and_field() {
         ("prices:\n- {resource: cpu, perHour: 1}\n".to_owned(), "currency"),
         ("currency: EUR\nprices: []\n".to_owned(), "prices: has 0 entries"),
         ("currency: EUR\ncurrency: USD\nprices: []\n".to_owned(), "p.yaml:2: "),
-        ("currency: \" \"\nprices: []\n".to_owned(), "p.yaml:1: currency: must be a text of 1 to 16 characters"),
+        (
+            "currency: \" \"\nprices: []\n".to_owned(),
+            "p.yaml:1: currency: must be a text of 1 to 16 characters",
+        ),
         ("currency: \"a\\nb\"\nprices: []\n".to_owned(), "currency: must be a text"),
         (format!("currency: {}\nprices: []\n", "x".repeat(17)), "currency: must be a text"),
-        ("currency: E\ndecimals: 7\nprices: []\n".to_owned(), "p.yaml:2: decimals: \"7\" is no number from 0 to 6"),
+        (
+            "currency: E\ndecimals: 7\nprices: []\n".to_owned(),
+            "p.yaml:2: decimals: \"7\" is no number from 0 to 6",
+        ),
         ("currency: E\ndecimals: -1\nprices: []\n".to_owned(), "decimals: \"-1\" is no number"),
         (
             "currency: E\nfactors: {borrowed: -0.5}\nprices: []\n".to_owned(),
             "p.yaml:2: factors.borrowed: -0.5 is negative",
         ),
-        ("currency: E\nfactors: {lost: 1001}\nprices: []\n".to_owned(), "factors.lost: 1001 is more than 1000"),
+        (
+            "currency: E\nfactors: {lost: 1001}\nprices: []\n".to_owned(),
+            "factors.lost: 1001 is more than 1000",
+        ),
         ("currency: E\nfactors: {idle: 1}\nprices: []\n".to_owned(), "idle"),
         (String::new(), "p.yaml:"),
         ("[]".to_owned(), "p.yaml:"),
