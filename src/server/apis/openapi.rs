@@ -311,11 +311,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_created_has_a_body() {
+        let path = "/apis/visibility.sluice.dev/v1alpha1/historypurges";
+        let post = &v3(&views::GROUP, "v1alpha1")["paths"][path]["post"];
+        assert_eq!(post["x-kubernetes-action"], "post", "{post}");
+        assert!(post["requestBody"]["content"]["application/json"]["schema"]["$ref"].is_string(), "{post}");
+        let post = &v2([&views::GROUP].into_iter())["paths"][path]["post"];
+        assert_eq!(
+            (&post["parameters"][1]["in"], &post["parameters"][0]["name"]),
+            (&json!("body"), &json!("dryRun"))
+        );
+    }
+
+    #[test]
     fn operations_have_ids_of_their_own() {
         let document = v2([&GROUP, &views::GROUP].into_iter());
         let paths = document["paths"].as_object().unwrap();
-        let ids: std::collections::BTreeSet<&str> =
-            paths.values().map(|path| path["get"]["operationId"].as_str().unwrap()).collect();
+        let operation = |path: &Value| path.as_object().unwrap().values().next().unwrap().clone();
+        let ids: std::collections::BTreeSet<String> =
+            paths.values().map(|path| operation(path)["operationId"].as_str().unwrap().to_owned()).collect();
         assert_eq!(ids.len(), paths.len(), "{ids:?}");
         assert!(paths.len() > 10, "{ids:?}");
         assert_eq!(v2([&GROUP].into_iter())["paths"].as_object().unwrap().len(), 4);

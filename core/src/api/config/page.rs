@@ -91,7 +91,8 @@ IP address or `localhost`, or `0` for none; two listeners on one address are ref
 
 While the manager runs it reads the file again, and changes marked *at once* below are in force within seconds of the update of the
 mount, which the kubelet does within about a minute. Any other change is named in a warning of the log and waits for the next start:
-what a workload is charged must not depend on when a replica has read the file. A file that would be refused changes nothing.
+what a workload is charged must not depend on when a replica has read the file. A file that would be refused changes nothing. Estimates
+and answers to what-if questions of the dashboard are computed with the settings in force, too.
 
 A file that is mounted by `subPath` is never updated in a running pod. The manifests therefore mount the ConfigMap a second time, as a
 folder, which `--config-dir` names. The log level is not part of Kueue's file: it is the content of the file `log-level` in that folder,
