@@ -173,19 +173,21 @@ const MAX_PICTURE: u64 = 200_000;
 
 /// Pictures of the documentation, written if `SLUICE_WRITE` is set: each is there and not too large.
 pub(crate) async fn pictures(setting: &Setting) -> Result<()> {
-    const HEIGHTS: [(&str, u32); 6] = [
+    const HEIGHTS: [(&str, u32); 8] = [
         ("overview", 785),
         ("workload", 1_000),
         ("pending", 760),
         ("cluster-queue", 900),
         ("flavor", 940),
         ("namespace", 700),
+        ("mine", 900),
+        ("what-if", 900),
     ];
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/pictures");
     let write = std::env::var_os("SLUICE_WRITE").is_some();
     for (name, height) in HEIGHTS {
         let file = folder.join(format!("dashboard-{name}.png"));
-        let page = main_pages().find(|page| page.name == name).context("no such page")?;
+        let page = all_pages().into_iter().find(|page| page.name == name).context("no such page")?;
         if write {
             setting.browser.show_as(1_120, THEMES[0]).await?;
             setting.browser.open(&format!("{}{}", setting.server.address, page.path)).await?;
