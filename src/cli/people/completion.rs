@@ -297,8 +297,8 @@ mod tests {
     /// Value names of arguments that are free text: files, times, numbers, selectors, secrets, amounts, and Go's booleans.
     const FREE: &str = "ALL ALLOW_MISSING_TEMPLATE_KEYS ALL_NAMESPACES BOOL DIR DURATION FILE IGNORE_UNKNOWN_CQ \
         KEEP_ALREADY_RUNNING KEY=VALUE KEY[=VALUE]:EFFECT KEY[=VALUE][:EFFECT] LABEL LINES LIST N NAME=VALUE \
-        NAMESPACE/NAME PATH PREFIX QUOTA RESOURCE=QUANTITY,... SECONDS SELECTOR SHOW_MANAGED_FIELDS TEMPLATE TIME TOKEN UID \
-        URL VALUE=QUEUE YES settled|DURATION";
+        NAMESPACE/NAME PATH PERCENT PREFIX QUOTA RESOURCE=QUANTITY,... SECONDS SELECTOR SHOW_MANAGED_FIELDS TEMPLATE TIME TOKEN UID \
+        URL VALUE=QUEUE YES history|FILE settled|DURATION";
     /// Arguments whose names cannot be listed: names in certificates, of users, of groups, and of objects to create.
     const NEW: [&str; 4] = ["tls_server_name", "act_as", "as_group", "name"];
 
