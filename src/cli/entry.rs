@@ -34,23 +34,51 @@ pub(super) fn command_line(
     args
 }
 
+/// What becomes of flags for the cluster that stand before a verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FlagsBefore {
+    /// The verb reads them, or hands them to kubectl.
+    Read,
+    /// The verb asks no cluster: they change nothing, as for kubectl.
+    Dropped,
+}
+
+impl FlagsBefore {
+    /// Returns what becomes of flags before a word; `None` if the word is no verb for users.
+    pub(super) fn of(program: &clap::Command, word: &str) -> Option<Self> {
+        let verb = program.find_subcommand(word)?;
+        if verb.get_name() == SUBCOMMAND || verb.is_hide_set() {
+            return None;
+        }
+        Some(if asks_cluster(verb) { Self::Read } else { Self::Dropped })
+    }
+}
+
+/// Returns whether a verb, or one below it, has flags for the cluster, or hands all its arguments to kubectl.
+fn asks_cluster(verb: &clap::Command) -> bool {
+    let reads = |arg: &clap::Arg| arg.get_long() == Some("kubeconfig") || arg.is_trailing_var_arg_set();
+    verb.get_arguments().any(reads) || verb.get_subcommands().any(asks_cluster)
+}
+
 /// Moves flags for the cluster from before the verb to the end of the line: `sluice -n team list workload`. Any other flag
-/// before a word, and any other word, leaves the command line as it is. `is_verb` returns whether a word is a verb with these
-/// flags.
+/// before a word, and any other word, leaves the command line as it is. `before` returns what becomes of the flags before a
+/// word; `None` if it is no verb.
 pub(super) fn flags_last(
     mut args: Vec<OsString>,
     flags: &clap::Command,
-    is_verb: impl Fn(&str) -> bool,
+    before: impl Fn(&str) -> Option<FlagsBefore>,
 ) -> Vec<OsString> {
     let mut verb = 1;
     while let Some(arg) = args.get(verb).and_then(|arg| arg.to_str()).filter(|arg| arg.starts_with('-')) {
         let Some(words) = words_of(arg, flags) else { return args };
         verb += words;
     }
-    if verb == 1 || !args.get(verb).and_then(|arg| arg.to_str()).is_some_and(is_verb) {
+    let found = args.get(verb).and_then(|arg| arg.to_str()).and_then(before);
+    let Some(found) = found.filter(|_| verb > 1) else { return args };
+    let moved: Vec<OsString> = args.drain(1..verb).collect();
+    if found == FlagsBefore::Dropped {
         return args;
     }
-    let moved: Vec<OsString> = args.drain(1..verb).collect();
     let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
     args.splice(end..end, moved);
     args
@@ -80,7 +108,10 @@ fn long_flag(arg: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
+    use crate::cli::Cli;
 
     fn read(line: &str) -> String {
         let subcommands = ["manager", "config", "simulate", "dump", "crds", "version"];
@@ -118,6 +149,7 @@ mod tests {
             ("sluice -nteam list", "sluice list -nteam"),
             ("sluice --insecure-skip-tls-verify list cq", "sluice list cq --insecure-skip-tls-verify"),
             ("sluice -s https://x --token t list -- y", "sluice list -s https://x --token t -- y"),
+            ("sluice -n team version", "sluice version"),
             // These flags are the manager's, or wrong.
             ("sluice --kubeconfig list", "sluice --kubeconfig list"),
             ("sluice --kubeconfig x", "sluice --kubeconfig x"),
@@ -129,9 +161,38 @@ mod tests {
             ("sluice -", "sluice -"),
         ] {
             let args = given.split(' ').map(OsString::from).collect();
-            let read = flags_last(args, &flags, |word| ["list", "why"].contains(&word));
+            let read = flags_last(args, &flags, |word| match word {
+                "list" | "why" => Some(FlagsBefore::Read),
+                "version" => Some(FlagsBefore::Dropped),
+                _ => None,
+            });
             let read: Vec<&str> = read.iter().map(|arg| arg.to_str().unwrap()).collect();
             assert_eq!(read.join(" "), expected);
+        }
+    }
+
+    #[test]
+    fn flags_for_the_cluster_may_stand_before_every_verb() {
+        let (program, flags) = (Cli::command(), crate::cli::people::connection_flags());
+        let verbs = program.get_subcommands().filter(|verb| !verb.is_hide_set());
+        let names = verbs.flat_map(|verb| std::iter::once(verb.get_name()).chain(verb.get_all_aliases()));
+        let mut dropped = Vec::new();
+        for name in names.filter(|name| *name != SUBCOMMAND) {
+            let args = format!("sluice --kubeconfig f -n team {name} x");
+            let args = args.split(' ').map(OsString::from).collect();
+            let read = flags_last(args, &flags, |word| FlagsBefore::of(&program, word));
+            let read: Vec<&str> = read.iter().map(|arg| arg.to_str().unwrap()).collect();
+            if read.len() == 3 {
+                dropped.push(name);
+                assert_eq!(read, ["sluice", name, "x"]);
+            } else {
+                assert_eq!(read, ["sluice", name, "x", "--kubeconfig", "f", "-n", "team"]);
+            }
+        }
+        dropped.sort_unstable();
+        assert_eq!(dropped, ["completion", "config", "crds", "framework", "man", "options", "version"]);
+        for word in [SUBCOMMAND, "__complete", "nosuch"] {
+            assert_eq!(FlagsBefore::of(&program, word), None, "{word}");
         }
     }
 

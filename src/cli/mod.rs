@@ -18,6 +18,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::kube::cryptography;
 use crate::metrics::build;
+use entry::FlagsBefore;
 use names::Grammar;
 
 pub use names::links;
@@ -67,15 +68,10 @@ pub fn main() -> ExitCode {
         Grammar::Sluice | Grammar::Plugin | Grammar::Manager => {}
     }
     let is_subcommand = |word: &str| Cli::command().find_subcommand(word).is_some();
-    let takes_cluster = |word: &str| {
-        let command = Cli::command();
-        let has_flag =
-            |verb: &clap::Command| verb.get_arguments().any(|flag| flag.get_long() == Some("kubeconfig"));
-        word != entry::SUBCOMMAND && command.find_subcommand(word).is_some_and(has_flag)
-    };
+    let before = |word: &str| FlagsBefore::of(&Cli::command(), word);
     let line = match grammar {
         Grammar::Manager => args,
-        _ => entry::flags_last(args, &people::connection_flags(), takes_cluster),
+        _ => entry::flags_last(args, &people::connection_flags(), before),
     };
     let line = match grammar {
         Grammar::Plugin => line,
