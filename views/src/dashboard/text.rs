@@ -3,6 +3,7 @@
 //! Invariants: a number has the digits that it has in the JSON of the page, in groups of three; a duration is shown only inside a
 //! `<time>` that names the point in time.
 
+use crate::people::sentence::capitalized;
 use crate::visibility::views::AmountView;
 use jiff::{SignedDuration, Timestamp};
 
@@ -29,11 +30,6 @@ pub(super) fn grouped(digits: &str) -> String {
         text.push_str(fraction);
     }
     text
-}
-
-fn capitalized(text: &str) -> String {
-    let mut rest = text.chars();
-    rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
 }
 
 /// Returns a phrase as a sentence; empty for none.
@@ -180,6 +176,7 @@ mod tests {
         for (phrase, expected) in [
             ("a nominal quota of 6 would be enough", "A nominal quota of 6 would be enough."),
             ("Topology \"t\" allows only 2.", "Topology \"t\" allows only 2."),
+            ("sluice.dev/expected-run-time is ignored", "sluice.dev/expected-run-time is ignored."),
             ("", ""),
         ] {
             assert_eq!(sentence(phrase), expected);

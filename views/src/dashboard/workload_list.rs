@@ -235,8 +235,7 @@ fn lede(data: &WorkloadListPage) -> String {
     let mut parts: Vec<String> = total.into_iter().collect();
     parts.extend(selected(&query.cluster_queue, &query.namespace, &query.local_queue));
     parts.push("the newest first".to_owned());
-    let text = parts.join(", ");
-    format!("{}{}.", text.get(..1).unwrap_or_default().to_uppercase(), text.get(1..).unwrap_or_default())
+    text::sentence(&parts.join(", "))
 }
 
 fn empty_text(query: &WorkloadListQuery) -> String {

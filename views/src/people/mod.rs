@@ -13,6 +13,7 @@ pub mod object_text;
 pub mod output;
 pub mod quota_text;
 pub mod rows_left;
+pub(crate) mod sentence;
 pub mod server_table;
 pub mod taint_text;
 pub mod text_table;

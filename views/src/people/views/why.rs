@@ -4,6 +4,7 @@ use super::amount::{ResourceNames, amount};
 use super::time::{at, since};
 use super::workloads::{node, or_dash};
 use super::{Look, comparison::comparison, estimate};
+use crate::people::sentence::capitalized;
 use crate::people::text_table::{Side, TextTable, Tone, printable};
 use crate::visibility::views::{
     AdmissionView, Answer, BlockerKindView, BlockerView, ChangeKind, HistoryEntry, PodSetAdmission, Role,
@@ -144,11 +145,7 @@ pub(in crate::people) fn shortened(text: &str) -> String {
 
 /// Returns a text as a sentence.
 fn sentence(text: &str) -> String {
-    let mut sentence = format!("{}.", shortened(text));
-    if let Some(first) = sentence.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    sentence
+    format!("{}.", capitalized(&shortened(text)))
 }
 
 fn result(kind: BlockerKindView) -> (&'static str, Tone) {
