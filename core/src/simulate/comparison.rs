@@ -1,10 +1,11 @@
 //! Two runs of a simulation, without and with a change: totals, what nodes and quotas have, and the workloads that fare differently.
 //!
-//! Invariant: workloads are compared by their keys; both runs start from the same objects, so that a difference follows from the change.
+//! Invariants: workloads are compared by their keys; both runs start from the same objects, so that a difference follows from the change;
+//! a job without a Workload is no workload, as in lists, and counts nowhere.
 
 use super::fate::{Effect, Fate, fates};
 use super::flavor_amounts::ComparedAmounts;
-use super::report::{AdmittedRow, Report};
+use super::report::{AdmittedRow, PendingRow, Report};
 use super::timeline::{TimelineEventKind, WorkloadRef};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -88,7 +89,7 @@ impl Comparison {
         let stays_stuck = stays_stuck.take(MAX_STUCK).collect();
         workloads.retain(|row| row.differs() || watched.contains(&row.workload.workload));
         workloads.sort_by(|a, b| a.order().cmp(&b.order()));
-        let notes = with.notes.iter().filter(|note| !without.notes.contains(note));
+        let notes = with.notes.iter().filter(|note| !without.notes.contains(note)).cloned();
         Self {
             without: totals(without),
             with: totals(with),
@@ -96,7 +97,7 @@ impl Comparison {
             workloads,
             stays_stuck,
             assumptions: assumptions(without, with),
-            notes: notes.cloned().collect(),
+            notes: notes.chain(without_workload(without, with)).collect(),
         }
     }
 
@@ -182,7 +183,22 @@ fn endless(report: &Report) -> usize {
     report.admitted.iter().filter(|row| row.state == "admitted" && row.ends_at.is_none()).count()
 }
 
+fn has_workload(row: &&PendingRow) -> bool {
+    !row.workload.workload.is_empty()
+}
+
+/// Returns why jobs get no Workload that have none in the run with the change alone.
+fn without_workload(without: &Report, with: &Report) -> Vec<String> {
+    let jobs = |report: &Report| -> BTreeSet<String> {
+        let rows = report.pending.iter().filter(|row| !has_workload(row));
+        rows.map(|row| format!("{} has no Workload: {}", row.workload.job, row.why())).collect()
+    };
+    let before = jobs(without);
+    jobs(with).into_iter().filter(|note| !before.contains(note)).collect()
+}
+
 fn totals(report: &Report) -> Totals {
+    let pending = || report.pending.iter().filter(has_workload);
     let entries = |kind: TimelineEventKind| report.timeline.iter().filter(move |entry| entry.event == kind);
     let workloads = |kind: TimelineEventKind| {
         entries(kind).map(|entry| &entry.workload).collect::<BTreeSet<&WorkloadRef>>().len()
@@ -195,8 +211,8 @@ fn totals(report: &Report) -> Totals {
         preempted: report.preempted.len(),
         finished: workloads(TimelineEventKind::Finished),
         endless: endless(report),
-        pending: report.pending.len(),
-        stuck: report.pending.iter().filter(|row| row.stuck || row.never_fits).count(),
+        pending: pending().count(),
+        stuck: pending().filter(|row| row.stuck || row.never_fits).count(),
     }
 }
 

@@ -194,6 +194,13 @@ pub struct UsageRow {
     pub borrowed: String,
 }
 
+impl PendingRow {
+    /// Returns the message, or the reason without one.
+    pub(super) fn why(&self) -> &str {
+        if self.message.is_empty() { &self.reason } else { &self.message }
+    }
+}
+
 impl Simulation {
     /// Returns the report of the simulation so far.
     pub fn report(&mut self) -> Report {

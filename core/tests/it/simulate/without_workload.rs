@@ -1,8 +1,9 @@
 //! Jobs for which no Workload exists: pending with the reason of their event, or not managed with the reason.
 
 use crate::fixtures::simulate_cluster;
-use crate::fixtures::simulate_cluster::{empty_simulation, flavor, job, manifests, queue, report};
+use crate::fixtures::simulate_cluster::{empty_simulation, flavor, job, manifests, options, queue, report};
 use serde_json::{Value, json};
+use sluice_core::simulate::{Changes, Start, Until, WhatIf};
 
 /// A Job without a Workload: what makes it so, and the reason and message of the report.
 type Case = (&'static str, fn(&mut Value), &'static str, &'static str);
@@ -65,6 +66,41 @@ fn queued_job_without_workload_is_pending_with_its_reason() {
             "{tables}"
         );
     }
+}
+
+/// Lists know Workloads alone: what a change is said to leave pending must be the same number.
+#[test]
+fn a_comparison_counts_no_job_without_a_workload() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "1", &json!({})));
+    objects.extend(["runs", "waits"].map(|name| job(name, "q", 1, &json!({}))));
+    objects.push(job("large", "q", 2, &json!({})));
+    let bad = |name: &str| {
+        let mut bad = job(name, "q", 1, &json!({}));
+        label(&mut bad, "priority-class", "nosuch");
+        bad
+    };
+    objects.push(bad("bad"));
+    let start = Start {
+        options: options(),
+        stored: Vec::new(),
+        problems: Vec::new(),
+        manifests: manifests(&objects),
+    };
+    let changes =
+        Changes { files: vec![("worse".to_owned(), manifests(&[bad("worse")]))], edits: Vec::new() };
+    let what_if =
+        WhatIf { changes, namespace: "team".to_owned(), until: Until::Settled, watched: Vec::new() };
+    let (found, report) = what_if.compare(start, None).unwrap();
+    assert_eq!(report.pending.len(), 4, "{report:?}");
+    for totals in [&found.without, &found.with] {
+        let counts = totals.as_ref().map(|totals| (totals.pending, totals.stuck));
+        assert_eq!(counts, Some((2, 1)), "{found:?}");
+    }
+    assert_eq!(found.stays_stuck.len(), 1, "{found:?}");
+    let note = "team/worse has no Workload: WorkloadPriorityClass \"nosuch\" not found".to_owned();
+    assert!(found.notes.contains(&note), "{:?}", found.notes);
+    assert!(!found.notes.iter().any(|note| note.starts_with("team/bad ")), "{:?}", found.notes);
 }
 
 #[test]
