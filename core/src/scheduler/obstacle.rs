@@ -6,7 +6,7 @@
 //! Neighbours: `alone` says what stays, `explanation` asks, `visibility` makes texts of the answer.
 
 use super::engine::Engine;
-use super::explanation::WorkBudget;
+use super::explanation::{Explanation, WorkBudget};
 use crate::api::ObjectKey;
 use crate::queue::{Alone, Blocker, BlockerKind, ClassBefore, NeverFits, Verdict, Workload};
 use crate::quota::{FlavorResource, FlavorResourceId, NodeId, UsageLayer};
@@ -80,6 +80,21 @@ impl QuotaNeed {
     pub const fn lacks(&self) -> i128 {
         self.total().saturating_sub(self.available)
     }
+}
+
+/// Whether only nodes are in the way of a workload, or of the head that it is behind: its quota is free. What workloads ahead would take
+/// of that quota once there are nodes is no obstacle yet; an answer that names it would send a user to raise quota in vain.
+pub(super) fn lacks_nodes_alone(explanation: &Explanation, needs: &[QuotaNeed]) -> bool {
+    let (blockers, is_behind) = match &explanation.obstacle {
+        Obstacle::Behind(behind) => (&behind.lacks, true),
+        _ => (&explanation.blockers, false),
+    };
+    let lacks_nodes = blockers.iter().any(|blocker| matches!(blocker.kind, BlockerKind::NodesInUse(_)));
+    // Quota of a flavor that the workload would not get anyway is not what it waits for.
+    let is_wanted = |flavor: &Arc<str>| is_behind || needs.iter().any(|need| need.fr.flavor == *flavor);
+    let lacks_quota =
+        blockers.iter().any(|blocker| blocker.kind == BlockerKind::InUse && is_wanted(&blocker.flavor));
+    lacks_nodes && !lacks_quota && needs.iter().all(|need| need.requested <= need.available)
 }
 
 impl Engine {

@@ -29,10 +29,46 @@ fn objects() -> Vec<Value> {
             "slices": [{"domainCount": 1, "podCounts": {"universal": 3}, "valuesPerLevel": [{"universal": name}]}]});
         objects.push(runs);
     }
-    let mut waits = workload("waits", "q", &[2], false);
-    waits["spec"]["podSets"][0]["topologyRequest"] = json!({"required": host});
-    objects.push(waits);
+    objects.push(on_one_host("waits", 2));
     objects
+}
+
+/// A pending workload of which all pods need one host.
+fn on_one_host(name: &str, pods: u32) -> Value {
+    let mut waits = workload(name, "q", &[pods], false);
+    waits["spec"]["podSets"][0]["topologyRequest"] = json!({"required": "kubernetes.io/hostname"});
+    waits
+}
+
+/// The queue has 14 CPUs left, and the workloads ahead ask for more: as long as no node has room, that is no obstacle.
+#[test]
+fn no_quota_is_asked_for_where_nodes_alone_are_in_the_way() {
+    for strategy in ["BestEffortFIFO", "StrictFIFO"] {
+        let mut objects = objects();
+        objects.extend((0..6).map(|index| {
+            let mut ahead = on_one_host(&format!("ahead-{index}"), 3);
+            ahead["spec"]["priority"] = json!(9);
+            ahead
+        }));
+        let is_queue = |object: &&mut Value| object["kind"] == "ClusterQueue";
+        objects.iter_mut().find(is_queue).unwrap()["spec"]["queueingStrategy"] = json!(strategy);
+        let quota_lines = |objects: &[Value]| {
+            let found = why(objects, "waits");
+            let lines = found.options.iter();
+            let lines = lines.filter(|option| matches!(option.kind, ChangeKind::Wait | ChangeKind::Quota));
+            let lines: Vec<String> = lines.map(|option| option.detail.clone()).collect();
+            let answer = Answer { view: found, source: Source::default(), partial: false };
+            (lines, why_text(&answer, false, LOOK))
+        };
+        let (lines, text) = quota_lines(&objects);
+        assert!(lines.is_empty(), "{strategy}: {lines:?}");
+        assert!(!text.contains("must be released") && !text.contains("would be enough"), "{text}");
+        // With less quota than the workload asks for, quota is in the way, too.
+        let queue = objects.iter_mut().find(is_queue).unwrap();
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!("7");
+        let (lines, _) = quota_lines(&objects);
+        assert_eq!(lines.len(), 2, "{strategy}: {lines:?}");
+    }
 }
 
 #[test]

@@ -23,7 +23,11 @@ impl Asked<'_> {
         let sees_sums = self.rows.access.sees_sums();
         let ahead = if sees_sums { need.ahead } else { 0 };
         let own = need.requested.saturating_sub(need.available);
-        let released = own.saturating_add(ahead).max(0);
+        let released = own.saturating_add(ahead);
+        if released <= 0 {
+            // Of what workloads ahead need, a reader without sums learns nothing.
+            return None;
+        }
         let missing = amount(released);
         let mut detail = format!("{} {resource} of {} must be released", missing.value, node.as_str());
         let mut numbers = BTreeMap::from([("missing".to_owned(), OptionNumber::Amount(missing))]);

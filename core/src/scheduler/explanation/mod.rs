@@ -6,7 +6,7 @@
 use super::decision::PreemptionReason;
 use super::engine::Engine;
 use super::granular_mode::PreemptionMode;
-use super::obstacle::{Obstacle, QuotaNeed};
+use super::obstacle::{Obstacle, QuotaNeed, lacks_nodes_alone};
 use super::preemption::{EvictionCandidate, Preemptor};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
@@ -33,7 +33,8 @@ pub struct Explanation {
     pub blockers: Vec<Blocker>,
     /// What has to go before it is admitted.
     pub obstacle: Obstacle,
-    /// What it needs of each flavor-resource, with what is taken before it; empty if it can never be admitted.
+    /// What it needs of each flavor-resource, with what is taken before it; empty if it can never be admitted, or if nodes alone are in
+    /// the way.
     pub needs: Vec<QuotaNeed>,
     /// Whether capacity is reserved for it until its victims have terminated.
     pub has_reservation: bool,
@@ -178,7 +179,10 @@ impl Engine {
                 }
                 if explanation.obstacle != Obstacle::None {
                     let is_behind = matches!(explanation.obstacle, Obstacle::Behind(_));
-                    explanation.needs = self.quota_needs(&workload, usage, is_behind, &mut budget);
+                    let needs = self.quota_needs(&workload, usage, is_behind, &mut budget);
+                    if !lacks_nodes_alone(&explanation, &needs) {
+                        explanation.needs = needs;
+                    }
                 }
             }
         }

@@ -192,6 +192,8 @@ impl Objects {
             found.blockers.iter().any(|blocker| blocker.kind == BlockerKindView::NodesInUse)
                 || found.obstacle.contains("waits for nodes that others use");
         prop_assert!(enough.is_some() || waits_for_nodes, "nothing is named");
+        // Workloads ahead may take the quota once there are nodes; only then is it in the way.
+        let promise = if enough.is_some() { Promise::Admits } else { Promise::Removes };
         if let Some(enough) = enough {
             self.raise(&enough.detail, &found.workload.cluster_queue);
         }
@@ -200,7 +202,7 @@ impl Objects {
         {
             self.add_nodes(&found.workload.metadata.name);
         }
-        Ok(Promise::Admits)
+        Ok(promise)
     }
 
     /// Does what a line says: `a nominal quota of 5 of cpu in plain and of 3 of cpu in tree at ClusterQueue q would be enough`.
