@@ -2,7 +2,7 @@
 //! binds.
 //!
 //! Invariants: all arithmetic is exact (`i128`), so unlimited quotas and debts cannot distort a comparison.
-//! Availability queries cost the length of the path and allocate nothing.
+//! Availability queries cost the length of the path and allocate nothing, except `headrooms`, which only explanations ask.
 
 use super::node_quota::NodeQuota;
 use super::tree::{Node, NodeId, QuotaTree};
@@ -128,6 +128,32 @@ impl QuotaTree {
             local_quota += node_local_quota;
         }
         minimum.unwrap_or(0)
+    }
+
+    /// What the limit of each node from a leaf to the root leaves to the leaf, `None` for a node without one; nothing below a cycle.
+    pub fn headrooms(
+        &self,
+        leaf: NodeId,
+        fr: FlavorResourceId,
+        layer: UsageLayer,
+    ) -> Vec<(NodeId, Option<i128>)> {
+        let (mut found, mut local_quota) = (Vec::new(), 0);
+        let headroom_of = current_headroom(fr, layer);
+        for node in self.path_to_root(leaf) {
+            if node.cyclic {
+                return Vec::new();
+            }
+            let (headroom, node_local_quota) = headroom_of(node, node.parent.is_none());
+            found.push((node.id, headroom.map(|headroom| headroom + local_quota)));
+            local_quota += node_local_quota;
+        }
+        found
+    }
+
+    /// What a node may still use within its own borrowing limit, whatever its ancestors have; `None` without such a limit.
+    pub fn own_headroom(&self, node: NodeId, fr: FlavorResourceId, layer: UsageLayer) -> Option<i128> {
+        let node = self.node(node).filter(|node| node.parent.is_some())?;
+        headroom_in_use(node.quota(fr), layer, false).0
     }
 
     /// The lowest node whose limit prevents the leaf from getting more now.

@@ -434,17 +434,23 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
         group: &CompiledResourceGroup,
         group_flavors: &PodSetGroupFlavors,
     ) -> Option<String> {
-        let Some(flavor) = self.request.flavors.get(name) else {
-            return Some(format!("flavor {name} not found"));
-        };
-        let sets = group_flavors.pod_set_indexes.iter().filter_map(|index| self.request.pod_sets.get(*index));
-        if let Some(mismatch) = topology::topology_mismatch(self.context, &self.request, name, group, sets) {
-            return Some(mismatch);
-        }
-        let mut sets =
-            group_flavors.pod_set_indexes.iter().filter_map(|index| self.request.pod_sets.get(*index));
-        sets.find_map(|set| flavor_mismatch(name, flavor, &set.pod_requirements))
+        mismatch((&*self.context, &self.request), name, group, &group_flavors.pod_set_indexes)
     }
+}
+
+/// Returns why a flavor does not suit pod sets that share their flavors, whatever is in use; `None` if it does.
+pub(super) fn mismatch(
+    (context, request): (&SchedulingContext, &AssignRequest),
+    name: &Arc<str>,
+    group: &CompiledResourceGroup,
+    members: &[usize],
+) -> Option<String> {
+    let Some(flavor) = request.flavors.get(name) else {
+        return Some(format!("flavor {name} not found"));
+    };
+    let sets = || members.iter().filter_map(|index| request.pod_sets.get(*index));
+    topology::topology_mismatch(context, request, name, group, sets())
+        .or_else(|| sets().find_map(|set| flavor_mismatch(name, flavor, &set.pod_requirements)))
 }
 
 /// Returns the milder of a reason and the reason that one flavor's blockers imply: the best alternative counts.

@@ -12,6 +12,7 @@
 
 mod afs_usage;
 mod alone;
+mod borrowers;
 mod capacity_reservations;
 mod compiled;
 mod concurrent_admission;
@@ -52,6 +53,7 @@ pub use crate::queue::{
     PendingPosition, PodSet, QueueStanding, Variant, Verdict, Workload, WrongFlavor,
 };
 pub use crate::quota::{FlavorResource, NodeRef};
+pub use borrowers::PathLimit;
 pub use capacity_reservations::Preemption;
 pub use config::{
     AdmissionFairSharing, Charge, ClusterQueue, Cohort, EngineGates, EngineSettings, FairStrategy, Flavor,

@@ -5,11 +5,12 @@
 //! classes of its tree are passed over for one question.
 //! Neighbours: `alone` says what stays, `explanation` asks, `visibility` makes texts of the answer.
 
+use super::borrowers::{Borrower, PathLimit};
 use super::engine::Engine;
 use super::explanation::{Explanation, WorkBudget};
 use crate::api::ObjectKey;
 use crate::queue::{Alone, Blocker, BlockerKind, ClassBefore, NeverFits, Verdict, Workload};
-use crate::quota::{FlavorResource, FlavorResourceId, NodeId, UsageLayer};
+use crate::quota::{FlavorResource, FlavorResourceId, NodeId, NodeRef, UsageLayer};
 use crate::resources::Amount;
 use std::sync::Arc;
 
@@ -66,19 +67,31 @@ pub struct QuotaNeed {
     pub ahead: i128,
     /// Their number.
     pub ahead_count: usize,
-    /// What pending workloads of other ClusterQueues of the tree may borrow first.
-    pub others: i128,
+    /// The limits from its ClusterQueue to the root, with what pending workloads of other ClusterQueues may borrow first.
+    pub limits: Vec<PathLimit>,
 }
 
 impl QuotaNeed {
-    /// Everything that is taken up to and including the workload.
-    pub const fn total(&self) -> i128 {
-        self.requested.saturating_add(self.ahead).saturating_add(self.others)
+    /// What pending workloads of other ClusterQueues may borrow first below a node.
+    pub fn others_at(&self, node: &NodeRef) -> i128 {
+        self.limits.iter().find(|limit| limit.node == *node).map_or(0, |limit| limit.others)
+    }
+
+    /// Everything that is taken at a node up to and including the workload.
+    pub fn total_at(&self, node: &NodeRef) -> i128 {
+        self.own().saturating_add(self.others_at(node))
     }
 
     /// What must be added so that all of that is admitted; 0 or less if it is there.
-    pub const fn lacks(&self) -> i128 {
-        self.total().saturating_sub(self.available)
+    pub fn lacks(&self) -> i128 {
+        let own = self.own();
+        let at = |limit: &PathLimit| own.saturating_add(limit.others).saturating_sub(limit.available);
+        self.limits.iter().map(at).max().unwrap_or(own.saturating_sub(self.available))
+    }
+
+    /// What the workload and the workloads ahead in its ClusterQueue request.
+    const fn own(&self) -> i128 {
+        self.requested.saturating_add(self.ahead)
     }
 }
 
@@ -149,29 +162,49 @@ impl Engine {
                 wanted.push((fr.clone(), Amount::ZERO));
             }
         }
-        let need = |(fr, requested): &(FlavorResource, Amount)| {
-            let id = self.tree.fr_id(fr)?;
-            let of = |found: &Competing| {
-                request_of(&found.class.first, &fr.resource).saturating_mul(count(&found.class))
+        let mut needs = Vec::new();
+        for (fr, requested) in &wanted {
+            let Some(id) = self.tree.fr_id(fr) else { continue };
+            let borrowers = self.borrowers(&beside, fr, &wanted, budget);
+            let mut need = QuotaNeed {
+                fr: fr.clone(),
+                requested: requested.to_i128(),
+                available: self.tree.available(node, id, UsageLayer::Projected),
+                ahead: 0,
+                ahead_count: 0,
+                limits: Vec::new(),
             };
-            let requested = requested.to_i128();
-            let available = self.tree.available(node, id, UsageLayer::Projected);
-            let others =
-                beside.iter().filter(|found| self.has_flavor(&found.class, &fr.flavor)).map(of).sum();
-            let mut need =
-                QuotaNeed { fr: fr.clone(), requested, available, ahead: 0, ahead_count: 0, others };
-            self.add_ahead(&mut need, (node, id), &before);
-            Some(need)
-        };
-        wanted.iter().filter_map(need).collect()
+            self.add_taken_before(&mut need, (node, id), &before, &borrowers);
+            needs.push(need);
+        }
+        needs
+    }
+
+    /// Adds what others take before a workload. The more quota would be added for them, the more of them fit.
+    fn add_taken_before(
+        &self,
+        need: &mut QuotaNeed,
+        at: (NodeId, FlavorResourceId),
+        before: &[Competing],
+        borrowers: &[Borrower],
+    ) {
+        loop {
+            let lacked = need.lacks();
+            need.limits = self.path_limits(at, borrowers, lacked.max(0));
+            self.add_ahead(need, at, before);
+            if need.lacks() <= lacked {
+                return;
+            }
+        }
     }
 
     /// Adds what those before a workload take. One that fits no quota now counts if it fits the raised one.
     fn add_ahead(&self, need: &mut QuotaNeed, (node, id): (NodeId, FlavorResourceId), before: &[Competing]) {
         let potential = self.tree.potential_available(node, id);
         let mut taken = vec![false; before.len()];
+        (need.ahead, need.ahead_count) = (0, 0);
         loop {
-            let raised = potential.saturating_add((need.total().saturating_sub(need.available)).max(0));
+            let raised = potential.saturating_add(need.lacks().max(0));
             let next = before.iter().zip(&taken).position(|(found, taken)| {
                 let request = request_of(&found.class.first, &need.fr.resource);
                 let fits = found.alone.never().is_none() || request <= raised;
@@ -181,7 +214,7 @@ impl Engine {
             let (Some(found), Some(taken)) = (before.get(next), taken.get_mut(next)) else { return };
             *taken = true;
             let request = request_of(&found.class.first, &need.fr.resource);
-            need.ahead = need.ahead.saturating_add(request.saturating_mul(count(&found.class)));
+            need.ahead = need.ahead.saturating_add(request.saturating_mul(found.count()));
             need.ahead_count = need.ahead_count.saturating_add(found.class.count);
         }
     }
@@ -222,22 +255,21 @@ impl Engine {
         }
         found
     }
-
-    fn has_flavor(&self, class: &ClassBefore, flavor: &str) -> bool {
-        let queue = self.config.cluster_queue(&class.first.cluster_queue);
-        let mut flavors = queue.into_iter().flat_map(|queue| &queue.groups).flat_map(|group| &group.flavors);
-        flavors.any(|known| *known.name == *flavor)
-    }
 }
 
 /// Workloads that a cycle evaluates, too.
-struct Competing {
-    class: ClassBefore,
+pub(super) struct Competing {
+    pub(super) class: ClassBefore,
     /// What they would get if nothing were in use.
-    alone: Arc<Alone>,
+    pub(super) alone: Arc<Alone>,
 }
 
 impl Competing {
+    /// Their number.
+    pub(super) fn count(&self) -> i128 {
+        i128::try_from(self.class.count).unwrap_or(i128::MAX)
+    }
+
     /// What they would get if nothing were in use.
     fn would_get(&self) -> impl Iterator<Item = &FlavorResource> {
         let usage = match &*self.alone {
@@ -257,10 +289,6 @@ impl Competing {
                     && blocker.resource == fr.resource
             })
     }
-}
-
-fn count(class: &ClassBefore) -> i128 {
-    i128::try_from(class.count).unwrap_or(i128::MAX)
 }
 
 /// What all pods of a workload request of a resource.

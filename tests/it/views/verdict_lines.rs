@@ -1,6 +1,6 @@
 //! Lines of verdicts that are wrong as soon as one number of them is: from objects as a cluster has them.
 
-use crate::fixtures::offline_objects::{meta, queues, workload};
+use crate::fixtures::offline_objects::{kueue, meta, queues, workload};
 use serde_json::{Value, json};
 use sluice::reconciler::CoreSettings;
 use sluice::visibility::access::Access;
@@ -23,6 +23,56 @@ fn why(objects: Vec<Value>, name: &str) -> Verdict {
 
 fn line(verdict: &Verdict, kind: ChangeKind) -> &str {
     &verdict.options.iter().find(|option| option.kind == kind).unwrap().detail
+}
+
+/// The borrowing limit of a ClusterQueue of one flavor.
+fn borrowing_limit<'a>(objects: &'a mut [Value], queue: &str) -> &'a mut Value {
+    let is_queue =
+        |object: &&mut Value| object["kind"] == "ClusterQueue" && object["metadata"]["name"] == queue;
+    let object = objects.iter_mut().find(is_queue).unwrap();
+    &mut object["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["borrowingLimit"]
+}
+
+/// Quota that would be enough counts of other ClusterQueues only what they may take of it: within their borrowing limits, and of pods
+/// that the flavor suits.
+#[test]
+fn quota_for_others_is_bounded_by_what_they_may_borrow() {
+    let flavor = |name: &str, quota: &str| json!({"name": name, "resources": [{"name": "cpu", "nominalQuota": quota}]});
+    let two = json!([{"coveredResources": ["cpu"], "flavors": [flavor("g", "4"), flavor("f", "0")]}]);
+    let mut objects = queues(&[
+        ("q", 4, json!({})),
+        ("limited", 2, json!({})),
+        ("closed", 2, json!({})),
+        ("picks", 0, json!({"resourceGroups": two})),
+        ("stopped", 0, json!({"stopPolicy": "Hold"})),
+    ]);
+    objects[1]["spec"] = json!({"nodeLabels": {"pool": "f"}});
+    objects.push(kueue("ResourceFlavor", "g", "", &json!({"nodeLabels": {"pool": "g"}})));
+    *borrowing_limit(&mut objects, "limited") = json!("3");
+    *borrowing_limit(&mut objects, "closed") = json!("0");
+    for (name, queue, pods) in [("a", "q", 4), ("b", "limited", 2), ("c", "closed", 2)] {
+        objects.push(workload(name, queue, &[pods], true));
+    }
+    objects.extend((0..10).map(|index| workload(&format!("many-{index}"), "limited", &[2], false)));
+    // It can never be admitted, whatever quota is added elsewhere.
+    objects.push(workload("large", "closed", &[100], false));
+    objects.push(workload("held", "stopped", &[30], false));
+    let mut picks = workload("selects", "picks", &[3], false);
+    picks["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = json!({"pool": "g"});
+    objects.push(picks);
+    objects.push(workload("mine", "q", &[2], false));
+    assert_eq!(
+        line(&why(objects.clone(), "mine"), ChangeKind::Quota),
+        "2 would be enough for it alone; workloads of other ClusterQueues may borrow 3: a nominal quota of 5 at Cohort c would be enough"
+    );
+    // What others borrow does not count against the limit of the own ClusterQueue.
+    objects.extend(queues(&[("lends", 20, json!({}))]).split_off(2));
+    *borrowing_limit(&mut objects, "q") = json!("1");
+    objects.push(workload("d", "q", &[1], true));
+    assert_eq!(
+        line(&why(objects, "mine"), ChangeKind::Quota),
+        "a borrowing limit of 3 at ClusterQueue q would be enough"
+    );
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl Asked<'_> {
         let mut options = Vec::new();
         if let [need] = &short[..] {
             let limits = self.quota().limits(&self.queue, &need.fr).into_iter();
-            let mut bound = limits.filter(|(_, available)| *available < need.total());
+            let mut bound = limits.filter(|(node, available)| *available < need.total_at(node));
             let Some((node, available)) = bound.next() else { return options };
             let (claim, numbers) = self.raised_limit(&node, need, available);
             let Some((above, left)) = bound.next() else {
@@ -126,7 +126,7 @@ impl Asked<'_> {
         available: i128,
     ) -> (String, BTreeMap<String, OptionNumber>) {
         let (field, limit) = self.limit_of(node, &need.fr);
-        let missing = need.total().saturating_sub(available);
+        let missing = need.total_at(node).saturating_sub(available);
         let amount =
             |node: &NodeRef, amount: i128| amount_view(&self.quota().facts.units, node, &need.fr, amount);
         let new = amount(node, limit.saturating_add(missing));
@@ -152,7 +152,8 @@ impl Asked<'_> {
 
     /// Formats what is taken before the Workload: `6 would be enough for it alone; the 2 ahead take 4 first: `.
     fn taken_before(&self, node: &NodeRef, need: &QuotaNeed, available: i128) -> String {
-        if need.ahead <= 0 && need.others <= 0 {
+        let others = need.others_at(node);
+        if need.ahead <= 0 && others <= 0 {
             return String::new();
         }
         let amount = |amount: i128| amount_view(&self.quota().facts.units, node, &need.fr, amount).value;
@@ -167,8 +168,8 @@ impl Asked<'_> {
             let verb = if need.ahead_count == 1 { "takes" } else { "take" };
             takers.push(format!("the {} ahead {verb} {} first", need.ahead_count, amount(need.ahead)));
         }
-        if need.others > 0 {
-            takers.push(format!("workloads of other ClusterQueues may borrow {}", amount(need.others)));
+        if others > 0 {
+            takers.push(format!("workloads of other ClusterQueues may borrow {}", amount(others)));
         }
         format!("{text}{}: ", takers.join(", and "))
     }
