@@ -161,6 +161,19 @@ impl JobRunner {
         }
     }
 
+    /// Begins the run of a job again, because pods of it are deleted. One without a known end has none to move, and of one that runs its
+    /// pods in several waves only a part begins again.
+    pub(super) fn restart(&mut self, id: &RunId, job: &Value, now: Timestamp) {
+        let has_waves = matches!(id.0, Kind::Job(kind) if kind.hooks.waves(job) > 1);
+        let Some(at) = self.run_end(id).filter(|_| !has_waves) else { return };
+        self.due_steps.remove(&DueStep { at, step: JobStep::End, id: id.clone() });
+        if let Some(steps) = self.steps.get_mut(id) {
+            steps.remove(&JobStep::End);
+        }
+        self.end_planned(job);
+        self.schedule_end(id.clone(), job, now, now);
+    }
+
     /// Updates the due steps of an object. Returns the step that is due immediately, if any.
     pub(super) fn observe(
         &mut self,

@@ -111,6 +111,29 @@ fn nodes_add_no_quota_and_drains_evict() {
     assert_eq!(drained["with"]["preempted"], 0, "an eviction by a drain is no preemption: {drained}");
 }
 
+/// Whether they are evicted or not: their pods there are deleted, and what they have done is lost.
+#[test]
+fn a_drain_names_the_workloads_on_the_node() {
+    let one = nodes();
+    let node = one.split("---\n").find(|object| object.contains("kind: Node\n")).unwrap();
+    let objects = format!("{one}---\n{}---\n{}", node.replace("n1", "n2"), node.replace("n1", "n3"));
+    let notes = |node: &str| {
+        let (code, table, errors) = what_if(&format!("on-{node}"), &objects, &["--drain", node]);
+        assert_eq!((code, errors.as_str()), (0, ""));
+        assert!(table.contains("\nNo workload fares differently.\n"), "{table}");
+        let notes = table.split("\nNote:\n").nth(1).unwrap_or_else(|| panic!("{table}"));
+        notes.lines().next().unwrap().trim().to_owned()
+    };
+    let mut all = ["n1", "n2", "n3"].map(|node| notes(node).replace(node, "N"));
+    all.sort();
+    let on = |job: &str| {
+        format!(
+            "Node N has pods of default/{job} (2): they are deleted, and begin again on other nodes where there is room"
+        )
+    };
+    assert_eq!(all, [on("first"), on("second"), "no workload is known to be on Node N".to_owned()]);
+}
+
 #[test]
 fn assumptions_and_quotas_below_usage_are_named() {
     let (code, table, errors) = what_if("assumed", &jobs(), &["--quota", "q:f:cpu=0"]);

@@ -3,6 +3,7 @@
 //! Invariants: a change passes the same checks as a manifest; one that cannot be applied is an error that begins with its text, and
 //! never an answer for a cluster without it.
 
+mod drained;
 mod field_path;
 mod new_nodes;
 mod parse;
@@ -93,6 +94,9 @@ impl Simulation {
                 })
             }
             Change::Delete => {
+                if target.kind == Kind::Node {
+                    self.leave_node(&key);
+                }
                 self.harness.server.delete(target.kind, &key, self.now);
                 Ok(())
             }

@@ -1,11 +1,13 @@
 //! Pods of jobs that were read from a cluster: nothing but the simulation can end them.
 
-use crate::fixtures::simulate_cluster::{KUEUE_API_VERSION, empty_simulation, job, manifests, queue, report};
+use crate::fixtures::simulate_cluster::{
+    KUEUE_API_VERSION, empty_simulation, history, job, manifests, queue, report,
+};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice_core::cache::Kind;
 use sluice_core::frameworks::JobKind;
-use sluice_core::simulate::{Simulation, Until};
+use sluice_core::simulate::{Edit, Simulation, Until};
 
 /// A node with 2 CPU below a Topology, and a queue that preempts.
 fn racks() -> Vec<Value> {
@@ -21,6 +23,34 @@ fn racks() -> Vec<Value> {
     ];
     objects.extend(queue("q", "2", &json!({"preemption": {"withinClusterQueue": "LowerPriority"}})));
     objects
+}
+
+/// What pods have done on a node is lost with it: the job keeps its quota, and runs its whole length on the other node.
+#[test]
+fn a_job_runs_again_when_its_node_is_drained() {
+    let mut objects = racks();
+    let mut other = objects[2].clone();
+    other["metadata"] = json!({"name": "o", "labels": {"pool": "p", "kubernetes.io/hostname": "o"}});
+    let mut long = job("long", "q", 2, &json!({"sluice.dev/run-for": "10m"}));
+    long["spec"]["template"]["metadata"] =
+        json!({"annotations": {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}});
+    objects.push(long);
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&objects));
+    simulation.run_until_stable();
+    simulation.apply_change("node", manifests(&[other]));
+    simulation.run(Until::After(SignedDuration::from_mins(5)));
+    simulation.apply_edit(&Edit::drained_node("--drain", "n").unwrap(), "team").unwrap();
+    simulation.run(Until::Settled);
+    let end = report(&mut simulation);
+    let events = history(&end);
+    assert!(!events.iter().any(|event| event.contains("evicted")), "{events:?}");
+    let finished: Vec<&String> = events.iter().filter(|event| event.contains("finished")).collect();
+    assert_eq!(finished, ["900.0 finished team/long"]);
+    assert_eq!(
+        end["notes"][0],
+        "Node n has pods of team/long (2): they are deleted, and begin again on other nodes where there is room"
+    );
 }
 
 /// A pod of a Job, as it is in a cluster.
