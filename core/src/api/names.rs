@@ -108,3 +108,11 @@ pub const SUBMITTER_ANNOTATION: &str = "sluice.dev/submitter";
 pub const MAX_SUBMITTER_BYTES: usize = 1_024;
 /// What a Workload takes over from the one that its job had before: the UID of that one, and fields of its status.
 pub const CARRIED_ANNOTATION: &str = "sluice.dev/carried-status";
+/// Annotations of this project that objects of a cluster may have: no run of a simulation follows from them.
+pub const OWN_ANNOTATIONS: [&str; 5] = [
+    EXPECTED_RUN_TIME_ANNOTATION,
+    WAITS_FOR_ROOM_ANNOTATION,
+    STOPPED_BELOW_ANNOTATION,
+    SUBMITTER_ANNOTATION,
+    CARRIED_ANNOTATION,
+];

@@ -1,10 +1,11 @@
 //! The annotations that control how a job runs in the simulation.
 //!
-//! Invariant: an annotation that is not understood is an error. It would else look as if it had an effect.
+//! Invariant: an annotation that is not understood is an error. It would else look as if it had an effect. The annotations that a manager
+//! writes or reads are known, so that objects of a cluster are accepted as they are.
 
 use super::objects::{field, value_at};
 use crate::api::config::Duration;
-use crate::api::names::EXPECTED_RUN_TIME_ANNOTATION;
+use crate::api::names::OWN_ANNOTATIONS;
 use crate::api::validation::{FieldError, key_path};
 use crate::cache::Kind;
 use crate::frameworks::path_of;
@@ -38,8 +39,8 @@ pub(super) fn check(kind: Kind, object: &Value) -> Vec<FieldError> {
             } else if name == EXIT_CODE {
                 let code = value.as_str().and_then(|text| text.parse::<u8>().ok());
                 code.is_none().then_some("must be an exit code, 0 to 255")
-            } else if name == EXPECTED_RUN_TIME_ANNOTATION {
-                // For estimates alone, which ignore one that they cannot read and say so.
+            } else if OWN_ANNOTATIONS.contains(&name.as_str()) {
+                // An expected run time is for estimates alone, which ignore one that they cannot read and say so.
                 None
             } else {
                 Some("unknown annotation of simulate")
@@ -71,4 +72,30 @@ fn template_annotations(kind: Kind, object: &Value) -> impl Iterator<Item = Stri
 /// Parses a duration, which is not negative.
 pub(super) fn parse_duration(text: &str) -> Option<SignedDuration> {
     Duration::parse_length(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn annotations_of_a_manager_are_accepted() {
+        let names = include_str!("../api/names.rs");
+        let values = names.lines().filter_map(|line| line.strip_suffix("\";")?.split_once("= \""));
+        let own: Vec<&str> = values.map(|(_, name)| name).filter(|name| name.starts_with(PREFIX)).collect();
+        assert_eq!(own, OWN_ANNOTATIONS);
+        for name in own {
+            let object = json!({"metadata": {"annotations": {name: "x"}}});
+            assert!(check(Kind::Workload, &object).is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn unknown_annotations_are_errors() {
+        for (name, value) in [("sluice.dev/submitters", "x"), (RUN_FOR, "x"), (EXIT_CODE, "x")] {
+            let object = json!({"metadata": {"annotations": {name: value}}});
+            assert_eq!(check(Kind::Workload, &object).len(), 1, "{name}");
+        }
+    }
 }
