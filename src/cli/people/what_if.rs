@@ -15,11 +15,12 @@ use super::note;
 use super::offline::simulated::{self, SimulatedObjects};
 use super::reading::TableArgs;
 use crate::api::config;
+use crate::cache::Kind;
 use crate::cli::files;
 use crate::cli::tools::simulate::{borrow, lend, quota, skipped_problem, until};
 use crate::people::text_table::printable;
 use crate::simulate::{
-    Changes, Comparison, Edit, Manifests, SimulationOptions, SkippedResource, Start, Until, WhatIf,
+    Changes, Comparison, Edit, Manifest, Manifests, SimulationOptions, SkippedResource, Start, Until, WhatIf,
 };
 
 /// Livelock: only further evictions were happening.
@@ -201,6 +202,14 @@ fn submitted(path: &Path, namespace: &str) -> anyhow::Result<(String, Manifests)
     if manifests.dump.is_some() {
         return refused("a dump is a state to start with, not a change: use --source".to_owned());
     }
+    let is_job = |manifest: &Manifest| matches!(manifest.kind, Kind::Workload | Kind::Job(_) | Kind::Pod);
+    if manifests.problems.is_empty() && !manifests.objects.iter().any(is_job) {
+        let others = manifests.not_managed.iter().map(|why| format!("; {why}"));
+        return refused(format!("the file has no job{}", others.collect::<String>()));
+    }
+    for why in &manifests.not_managed {
+        note(&printable(&format!("note: {flag}: {why}")));
+    }
     Ok((flag, manifests))
 }
 
@@ -248,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn large_files_are_refused() {
+    fn files_that_are_too_large_or_have_no_job_are_refused() {
         let folder = std::env::temp_dir();
         let path = folder.join(format!("sluice-submit-{}.yaml", std::process::id()));
         let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: x}\n---\n";
@@ -258,6 +267,13 @@ mod tests {
             (
                 "apiVersion: sluice.dev/v1\nkind: Dump\ntime: 2026-11-26T14:00:00Z\nversion: x\n".to_owned(),
                 "use --source",
+            ),
+            ("\n".to_owned(), "the file has no job"),
+            ("apiVersion: v1\nkind: Namespace\nmetadata: {name: x}\n".to_owned(), "the file has no job"),
+            (
+                "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: x, labels: {kueue.x-k8s.io/queue-name: q}}\n"
+                    .to_owned(),
+                "the file has no job; CronJob ns/x: ",
             ),
         ] {
             std::fs::write(&path, text).unwrap();
