@@ -4,8 +4,8 @@
 //! environment, network or task; they read what the core publishes, and change nothing.
 
 use sluice_core::{
-    admission, api, cache, history, lifecycle, queue, quota, reconciler, resources, scheduler, simulate,
-    snapshot, topology,
+    admission, api, cache, frameworks, history, lifecycle, queue, quota, reconciler, resources, scheduler,
+    simulate, snapshot, topology,
 };
 
 pub mod metrics;

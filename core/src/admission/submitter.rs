@@ -14,7 +14,7 @@ use super::review::ReviewRequest;
 use crate::api::names::{MAX_SUBMITTER_BYTES, QUEUE_NAME_LABEL, SUBMITTER_ANNOTATION};
 use crate::api::validation::syntax::text_at;
 use crate::api::validation::{Errors, FieldError, key_path};
-use crate::frameworks::{Framework, OwnerRef, Role, WebhookHandler};
+use crate::frameworks::{Framework, OwnerRef, Role, WebhookHandler, submitter_name};
 
 /// How submitters are recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Submitter {
         let settings = request.ctx.settings.submitter.as_ref().filter(|_| request.old.is_none())?;
         let said = annotated(request.object);
         let is_said = !said.is_empty() && settings.trusted.contains(request.user);
-        let name = if is_said { said } else { request.user };
+        let name = submitter_name(if is_said { said } else { request.user });
         if name.len() <= MAX_SUBMITTER_BYTES {
             return Some(Self { name: name.to_owned(), warning: None });
         }
@@ -102,7 +102,7 @@ pub(super) fn check_change(request: &ReviewRequest<'_>, errors: &mut Errors) {
     let (said, before) = (annotated(request.object), annotated(old));
     let joins = queue(old).is_empty() && !queue(request.object).is_empty();
     let (is_allowed, detail) = if joins {
-        let is_own = said.is_empty() || said == request.user;
+        let is_own = said.is_empty() || submitter_name(said) == submitter_name(request.user);
         (is_own, "must be absent, or the account that puts the object in a queue")
     } else {
         let detail =

@@ -10,6 +10,7 @@ use super::state_index::{ReasonSummary, Recent, RecentList, StateIndex, Waiting}
 use super::submitter_index::SubmitterIndex;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
+use crate::frameworks::submitter_name;
 use crate::queue::order_tree::{Copies, OrderTree, Weighted};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -114,7 +115,7 @@ impl WorkloadIndex {
         user: &str,
         first: ObjectKey,
     ) -> impl Iterator<Item = &'a Arc<WorkloadRecord>> + use<'a> {
-        self.submitters.starting_at(user, first)
+        self.submitters.starting_at(submitter_name(user), first)
     }
 
     /// Returns the number of pending Workloads by reason, with the oldest of each.

@@ -105,7 +105,7 @@ pub use row::{
 pub use set_of_pods::{OwnedPod, belongs_to_other_framework, is_marked_for_other_framework};
 pub(crate) use set_of_pods::{owner_annotations, owner_reference};
 pub use start_patches::StartPatches;
-pub use submitter::{named_submitter, submitter_of};
+pub use submitter::{named_submitter, submitter_name, submitter_of};
 pub use table::{TableError, add_frameworks, framework, framework_named, frameworks, known_frameworks};
 pub(crate) use template::template_patch;
 pub use template::{TemplateConflict, TemplateInfo};

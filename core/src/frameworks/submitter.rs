@@ -1,10 +1,16 @@
 //! The submitter of a job: the user that a label or an annotation of it names.
 //!
 //! Invariants: the annotation that webhooks record is read as an annotation alone, because any user may write a label; a name that is
-//! longer than the bound is none.
+//! longer than the bound is none; what is recorded, stored and asked for is compared in the form of `submitter_name`.
 
 use crate::api::names::{MAX_SUBMITTER_BYTES, SUBMITTER_ANNOTATION};
 use serde_json::Value;
+
+/// Returns a user name without spaces and tabs around it: a header has none there, so that a user with such a name arrives with it in a
+/// review of a webhook, and without it at an aggregated API.
+pub fn submitter_name(name: &str) -> &str {
+    name.trim_matches([' ', '\t'])
+}
 
 /// Returns the submitter of an object as it is stored, by the key of a label or an annotation.
 pub fn submitter_of<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
@@ -20,6 +26,7 @@ pub fn named_submitter<'a>(
 ) -> Option<&'a str> {
     let label = label.filter(|_| key != SUBMITTER_ANNOTATION);
     let is_name = |name: &&str| !name.is_empty() && name.len() <= MAX_SUBMITTER_BYTES;
+    let (label, annotation) = (label.map(submitter_name), annotation.map(submitter_name));
     label.filter(is_name).or(annotation.filter(is_name))
 }
 
@@ -42,6 +49,7 @@ mod tests {
         ] {
             assert_eq!(submitter_of(&object, key), expected, "{key}");
         }
+        assert_eq!(named_submitter("team/user", Some(" "), Some("\tünï  b ")), Some("ünï  b"));
         let long = "a".repeat(MAX_SUBMITTER_BYTES + 1);
         for name in ["", &long] {
             assert_eq!(named_submitter("team/user", Some(name), None), None);

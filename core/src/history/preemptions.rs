@@ -6,6 +6,7 @@ use super::record::{EvictionEvent, Preemption, Record, RecordEvent};
 use super::seen::millis;
 use super::usage::OTHERS;
 use super::view::HistoryView;
+use crate::frameworks::submitter_name;
 use jiff::Timestamp;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,7 +94,7 @@ impl PreemptionRecord<'_> {
             && query.cluster_queue.is_none_or(of_queue)
             && query.preemptor_queue.is_none_or(|queue| *self.preemptor_queue() == *queue)
             && query.victim_queue.is_none_or(|queue| *victim.cluster_queue == *queue)
-            && query.submitter.is_none_or(|name| victim.submitter.as_deref() == Some(name))
+            && query.submitter.is_none_or(|name| victim.submitter.as_deref() == Some(submitter_name(name)))
     }
 }
 

@@ -5,6 +5,7 @@
 use super::seen::millis;
 use super::usage::CountedRun;
 use super::view::HistoryView;
+use crate::frameworks::submitter_name;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ impl HistoryView {
         (from, until): (Timestamp, Timestamp),
         sees: impl Fn(&str) -> bool,
     ) -> (usize, BTreeMap<Arc<str>, i128>) {
-        let (from, until) = (millis(from), millis(until));
+        let (from, until, submitter) = (millis(from), millis(until), submitter_name(submitter));
         let (mut workloads, mut used) = (BTreeSet::new(), BTreeMap::new());
         let is_own = |run: &CountedRun<'_>| {
             run.workload.submitter.as_deref() == Some(submitter) && sees(&run.workload.key.namespace)

@@ -62,7 +62,8 @@ impl Changes {
             simulation.run_until_stable();
         }
         // A change that is named twice is one: the second would not find what the first removed.
-        let is_first = |(index, edit): &(usize, &Edit)| !self.edits.iter().take(*index).any(|one| one == *edit);
+        let is_first =
+            |(index, edit): &(usize, &Edit)| !self.edits.iter().take(*index).any(|one| one == *edit);
         let mut edits = self.edits.iter().enumerate().filter(is_first);
         edits.try_for_each(|(_, edit)| simulation.apply_edit(edit, namespace))
     }

@@ -183,7 +183,7 @@ fn endless(report: &Report) -> usize {
     report.admitted.iter().filter(|row| row.state == "admitted" && row.ends_at.is_none()).count()
 }
 
-fn has_workload(row: &&PendingRow) -> bool {
+fn has_workload(row: &PendingRow) -> bool {
     !row.workload.workload.is_empty()
 }
 
@@ -198,7 +198,7 @@ fn without_workload(without: &Report, with: &Report) -> Vec<String> {
 }
 
 fn totals(report: &Report) -> Totals {
-    let pending = || report.pending.iter().filter(has_workload);
+    let pending = || report.pending.iter().filter(|row| has_workload(row));
     let entries = |kind: TimelineEventKind| report.timeline.iter().filter(move |entry| entry.event == kind);
     let workloads = |kind: TimelineEventKind| {
         entries(kind).map(|entry| &entry.workload).collect::<BTreeSet<&WorkloadRef>>().len()

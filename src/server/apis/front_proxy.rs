@@ -12,7 +12,7 @@ use ::kube::api::DynamicObject;
 use ::kube::core::{ApiResource, GroupVersionKind};
 use ::kube::{Api, Client};
 use arc_swap::ArcSwapOption;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -123,7 +123,7 @@ impl FrontProxy {
         if !trust.names.is_empty() && !trust.names.contains(&common_name(certificate)) {
             return Err("the name of the client certificate is not allowed");
         }
-        trust.headers.user(headers).ok_or("the request names no user")
+        trust.headers.user(headers)
     }
 }
 
@@ -170,32 +170,42 @@ impl Trust {
 }
 
 impl UserHeaders {
-    /// Returns the user that headers name; `None` without a name, or above `MAX_VALUES`.
-    fn user(&self, headers: &HeaderMap) -> Option<User> {
-        let values = |names: &[String]| -> Vec<String> {
+    /// Returns the user that headers name.
+    ///
+    /// # Errors
+    /// No name, above `MAX_VALUES`, or a value that is not UTF-8: without it the user would be another one.
+    fn user(&self, headers: &HeaderMap) -> Result<User, &'static str> {
+        let values = |names: &[String]| -> Result<Vec<String>, &'static str> {
             let all = names.iter().flat_map(|name| headers.get_all(name.as_str()));
-            all.filter_map(|value| value.to_str().ok()).filter(|v| !v.is_empty()).map(str::to_owned).collect()
+            let texts = all.map(text).filter(|value| !matches!(value, Ok(value) if value.is_empty()));
+            texts.collect()
         };
-        let name = values(&self.user).into_iter().next()?;
-        let mut groups = values(&self.group);
+        let name = values(&self.user)?.into_iter().next().ok_or("the request names no user")?;
+        let mut groups = values(&self.group)?;
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (header, value) in headers {
             let key = self.extra.iter().find_map(|prefix| header.as_str().strip_prefix(prefix.as_str()));
-            if let (Some(key), Ok(value)) = (key, value.to_str()) {
-                extra.entry(unescaped(key)).or_default().push(value.to_owned());
+            if let Some(key) = key {
+                extra.entry(unescaped(key)).or_default().push(text(value)?);
             }
         }
         let number = extra.values().map(Vec::len).sum::<usize>().saturating_add(groups.len());
         if number > MAX_VALUES {
-            return None;
+            return Err("the request names a user with too many groups or properties");
         }
         let (known, unknown) = ("system:authenticated", "system:unauthenticated");
         if name != "system:anonymous" && !groups.iter().any(|group| group == known || group == unknown) {
             groups.push(known.to_owned());
         }
-        let uid = values(&self.uid).into_iter().next().unwrap_or_default();
-        Some(User { name, uid, groups, extra })
+        let uid = values(&self.uid)?.into_iter().next().unwrap_or_default();
+        Ok(User { name, uid, groups, extra })
     }
+}
+
+/// Returns the text of a header, which the API server sends as it is: `HeaderValue::to_str` reads ASCII alone.
+fn text(value: &HeaderValue) -> Result<String, &'static str> {
+    let text = std::str::from_utf8(value.as_bytes());
+    text.map(str::to_owned).map_err(|_| "a name or group of the user is not UTF-8")
 }
 
 /// Resolves the escapes of a key: header names have fewer characters than keys.
@@ -253,14 +263,34 @@ mod tests {
             extra.map(|(key, values)| (key.to_owned(), values.into_iter().map(str::to_owned).collect()));
         let groups = ["a", "b", "system:authenticated"].map(str::to_owned).to_vec();
         let expected = User { name: "ann".into(), uid: "7".into(), groups, extra: extra.into() };
-        assert_eq!(user, Some(expected));
-        assert_eq!(names().user(&headers(&[("x-remote-group", "system:masters")])), None);
+        assert_eq!(user, Ok(expected));
+        assert!(names().user(&headers(&[("x-remote-group", "system:masters")])).is_err());
         let anonymous =
             headers(&[("x-remote-user", "system:anonymous"), ("x-remote-group", "system:unauthenticated")]);
         assert_eq!(names().user(&anonymous).unwrap().groups, ["system:unauthenticated"]);
         let many: Vec<_> =
             (0..MAX_VALUES).map(|_| ("x-remote-group", "g")).chain([("x-remote-user", "u")]).collect();
-        assert!(names().user(&headers(&many)).is_some());
+        assert!(names().user(&headers(&many)).is_ok());
+        let more = headers(&[many, vec![("x-remote-group", "g")]].concat());
+        assert!(names().user(&more).is_err());
+    }
+
+    #[test]
+    fn users_have_the_characters_of_their_language() {
+        let user = names().user(&headers(&[
+            ("x-remote-user", "ünï"),
+            ("x-remote-uid", "é"),
+            ("x-remote-group", "größe"),
+            ("x-remote-extra-town", "東京"),
+        ]));
+        let groups = ["größe", "system:authenticated"].map(str::to_owned).to_vec();
+        let extra = BTreeMap::from([("town".to_owned(), vec!["東京".to_owned()])]);
+        assert_eq!(user, Ok(User { name: "ünï".into(), uid: "é".into(), groups, extra }));
+        for header in ["x-remote-user", "x-remote-group", "x-remote-uid", "x-remote-extra-town"] {
+            let mut broken = headers(&[("x-remote-user", "ann")]);
+            broken.insert(header, HeaderValue::from_bytes(b"\xff").unwrap());
+            assert_eq!(names().user(&broken), Err("a name or group of the user is not UTF-8"), "{header}");
+        }
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn workloads_name_the_submitter_of_their_job() {
 #[test]
 fn users_list_what_they_submitted_where_they_may_read() {
     let mut core = core_with(Some(SUBMITTER_ANNOTATION));
-    for (name, user) in [("a", "ann"), ("b", "bob"), ("c", "ann\n<b>/")] {
+    for (name, user) in [("a", "ann"), ("b", "bob"), ("c", "ann\n<b>/"), ("d", " ünï")] {
         created(&mut core, name, user, "");
     }
     core.advance_seconds(1);
@@ -64,6 +64,9 @@ fn users_list_what_they_submitted_where_they_may_read() {
         assert_eq!(listed(access, "ann"), ["a"]);
         assert_eq!(listed(access, "bob"), ["b"]);
         assert_eq!(listed(access, "ann\n<b>/"), ["c"]);
+        for user in [" ünï", "ünï"] {
+            assert_eq!(listed(access, user), ["d"], "as a webhook and as an aggregated API get the name");
+        }
         assert!(listed(access, "").is_empty() && listed(access, "eve").is_empty());
     }
     assert!(listed(&Access::to_namespace("other", TenantDetail::Sums), "ann").is_empty());

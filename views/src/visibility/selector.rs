@@ -6,6 +6,7 @@ use super::views::WorkloadState;
 use crate::api::reason::PendingReason;
 use crate::api::{names, selector};
 use crate::cache::records::WorkloadRecord;
+use crate::frameworks::submitter_name;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -141,7 +142,7 @@ impl WorkloadSelector {
         if !self.needs_reader() {
             return self;
         }
-        Self { submitter: Some(Submitter::Named(user.to_owned())), ..self }
+        Self { submitter: Some(Submitter::Named(submitter_name(user).to_owned())), ..self }
     }
 
     /// Returns the submitter of all selected Workloads, if it selects by submitter; empty before the name is known.
