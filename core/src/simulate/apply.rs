@@ -311,6 +311,16 @@ impl Simulation {
         check_charged(kind, &admitted.0, &self.applier.settings)?;
         Ok(admitted)
     }
+
+    /// Checks a changed custom resource by its schema alone, before anything is simulated.
+    pub(super) fn check_schema(&self, kind: Kind, mut new: Value, old: &Value) -> Result<(), String> {
+        let resource = kind.resource();
+        if resource.group != GROUP {
+            return Ok(());
+        }
+        let errors = self.applier.schemas.default_and_validate(resource.kind, &mut new, Some(old));
+        if errors.is_empty() { Ok(()) } else { Err(aggregate(&errors)) }
+    }
 }
 
 /// Returns whether the status of an object comes from its manifest: no kubelet is simulated that would write it.

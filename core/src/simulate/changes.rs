@@ -2,9 +2,10 @@
 //!
 //! Invariant: Workloads are loaded after the jobs that own them, by whose UIDs they are known.
 
-use super::edit::Edit;
-use super::manifest::{Manifests, Problem};
+use super::edit::{Edit, MadeLater};
+use super::manifest::{Manifest, Manifests, Problem};
 use super::simulation::{KeepGoing, Simulation, SimulationOptions};
+use super::watched::Watched;
 use crate::cache::Kind;
 use serde_json::Value;
 
@@ -48,6 +49,22 @@ pub struct Changes {
 }
 
 impl Changes {
+    /// Checks the names of the changes, and of the workloads that are asked for, in a simulation that has not run yet: a misspelt name
+    /// costs no simulation.
+    ///
+    /// # Errors
+    /// An object does not exist, and none of the files makes it, or a change of it is invalid; the error begins with the text of the change.
+    pub fn check(&self, simulation: &Simulation, namespace: &str, watched: &[Watched]) -> Result<(), String> {
+        let of_files = self.files.iter().flat_map(|(_, manifests)| &manifests.objects);
+        let manifests: Vec<&Manifest> = of_files.collect();
+        for (at, edit) in self.edits.iter().enumerate() {
+            let edits = self.edits.get(..at).unwrap_or_default();
+            simulation.check_edit(edit, MadeLater { manifests: &manifests, edits, namespace })?;
+        }
+        let later = MadeLater { manifests: &manifests, edits: &self.edits, namespace };
+        watched.iter().try_for_each(|watched| simulation.check_watched(watched, later))
+    }
+
     /// Makes the changes, each file after the simulation has settled, then the edits together; objects without a namespace are
     /// those of `namespace`.
     ///

@@ -1,6 +1,6 @@
 //! The workloads about which alone a simulation reports.
 
-use super::edit::{Target, has_no_workload};
+use super::edit::{MadeLater, Target, has_no_workload};
 use super::objects::key_of;
 use super::report::Report;
 use super::simulation::Simulation;
@@ -24,6 +24,11 @@ impl Watched {
 }
 
 impl Simulation {
+    /// Checks that the object exists, or may exist at the end of the simulation.
+    pub(super) fn check_watched(&self, watched: &Watched, later: MadeLater<'_>) -> Result<(), String> {
+        self.check_target(&watched.0, later)
+    }
+
     /// Returns the keys of the Workloads that are meant, in the order of their names.
     ///
     /// # Errors

@@ -92,6 +92,27 @@ fn each_change_has_its_effect() {
     }
 }
 
+/// `why` names a nominal quota of the cohort, which is asked as it is named, also if the Cohort has no object or no quota.
+#[test]
+fn a_cohort_gets_the_quota_that_it_does_not_have() {
+    let implied = jobs().replace("namespaceSelector: {}", "namespaceSelector: {}\n  cohortName: team");
+    let stored =
+        format!("{implied}---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: Cohort\nmetadata: {{name: team}}\n");
+    for (name, objects) in [("implied", &implied), ("stored", &stored)] {
+        let found = answer(name, objects, &["--quota", "cohort/team:f:cpu=1"]);
+        assert_eq!(effects(&found), ["default/second earlier"], "{name}: {found}");
+        let note = "Cohort team gets a quota of its own, which it does not have";
+        assert_eq!(found["notes"], serde_json::json!([note]), "{name}: {found}");
+        for (value, refused) in [
+            ("cohort/team:g:cpu=1", "Cohort team has no quota for cpu in flavor g; it has no quota"),
+            ("cohort/taem:f:cpu=1", "Cohort taem not found"),
+        ] {
+            let (code, _, errors) = what_if("no-cohort-quota", objects, &["--quota", value]);
+            assert!(code == 1 && errors.contains(refused), "{name}: {errors}");
+        }
+    }
+}
+
 #[test]
 fn nodes_add_no_quota_and_drains_evict() {
     let added = answer("added", &nodes(), &["--add-nodes", "1", "--like", "n1"]);

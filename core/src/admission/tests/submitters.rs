@@ -80,7 +80,9 @@ fn object_of(row: &Framework, queue: &str, said: &str) -> Value {
 fn accounts_of_all_kinds_are_recorded() {
     for row in frameworks() {
         // What the request says, its user, and what is stored.
-        for (said, user, stored) in [("", ANN, ANN), ("bob", ANN, ANN), ("bob", CI, "bob"), ("", CI, CI), ("", " ünï ", "ünï")] {
+        for (said, user, stored) in
+            [("", ANN, ANN), ("bob", ANN, ANN), ("bob", CI, "bob"), ("", CI, CI), ("", " ünï ", "ünï")]
+        {
             let (object, warnings) = created(row, &object_of(row, "q", said), user);
             assert_eq!(submitter(&object), Some(stored), "{}: {said:?} by {user}", row.name);
             assert!(warnings.iter().all(|text| !text.contains(SUBMITTER_ANNOTATION)), "{warnings:?}");

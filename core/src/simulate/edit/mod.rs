@@ -3,11 +3,14 @@
 //! Invariants: a change passes the same checks as a manifest; one that cannot be applied is an error that begins with its text, and
 //! never an answer for a cluster without it.
 
+mod amounts;
+mod check;
 mod drained;
 mod field_path;
 mod new_nodes;
 mod parse;
 
+pub(super) use check::MadeLater;
 use new_nodes::MAX_ADDED_NODES;
 
 use super::apply::keeps_status;
@@ -62,6 +65,11 @@ impl Target {
     pub(super) const fn kind(&self) -> Kind {
         self.kind
     }
+
+    /// Returns the namespace of the object, if objects without one are in the given one.
+    fn namespace<'a>(&self, given: &'a str) -> &'a str {
+        if self.kind.resource().namespaced { given } else { "" }
+    }
 }
 
 impl Simulation {
@@ -75,23 +83,22 @@ impl Simulation {
     }
 
     fn edit(&mut self, target: &Target, change: &Change, namespace: &str) -> Result<(), String> {
+        if matches!(change, Change::Amount { .. }) && self.is_implied(target) {
+            let cohort = json!({"metadata": {"name": target.name}, "spec": {}});
+            self.harness.server.insert(Kind::Cohort, cohort, self.now, true);
+        }
         let key = self.find(target, namespace)?;
         let is_queue = matches!(target.kind, Kind::ClusterQueue | Kind::LocalQueue);
         match change {
-            Change::Set(path, value) => {
-                self.edit_object(target.kind, &key, |object| path.set(object, value.clone()))
-            }
-            Change::Amount { field, flavor, resource, quantity } => {
-                let subject = describe(target.kind, &key);
+            Change::Set(..) | Change::Amount { .. } => {
+                let (subject, adds_quota) = (describe(target.kind, &key), self.adds_quota(target, change));
                 self.note_usage_above(target.kind, &key, change);
-                self.edit_object(target.kind, &key, |object| {
-                    let amount = amount_of(object, &subject, flavor, resource)?;
-                    match quantity {
-                        Some(quantity) => set(amount, &[*field], json!(quantity)),
-                        None => drop(amount.as_object_mut().and_then(|fields| fields.shift_remove(*field))),
-                    }
-                    Ok(())
-                })
+                if adds_quota {
+                    self.applier
+                        .notes
+                        .push(format!("{subject} gets a quota of its own, which it does not have"));
+                }
+                self.edit_object(target.kind, &key, |object| change.set_in(object, &subject, adds_quota))
             }
             Change::Delete => {
                 if target.kind == Kind::Node {
@@ -127,8 +134,7 @@ impl Simulation {
 
     /// Returns the key of the object of a change.
     pub(super) fn find(&self, target: &Target, namespace: &str) -> Result<ObjectKey, String> {
-        let resource = target.kind.resource();
-        let key = ObjectKey::new(if resource.namespaced { namespace } else { "" }, &target.name);
+        let key = ObjectKey::new(target.namespace(namespace), &target.name);
         let server = &self.harness.server;
         if server.get(target.kind, &key).is_some() {
             return Ok(key);
@@ -151,9 +157,7 @@ impl Simulation {
         let old = self.harness.server.get(kind, key).cloned().unwrap_or_default();
         let mut new = old.clone();
         change(&mut new)?;
-        if !keeps_status(kind) && new.get("status") != old.get("status") {
-            return Err(format!("{}: its status is written by controllers alone", describe(kind, key)));
-        }
+        check_status(kind, key, (&new, &old))?;
         let (reviewed, advice) = self.review(kind, new, Some(&old))?;
         let subject = describe(kind, key);
         self.applier.notes.extend(advice.into_iter().map(|text| format!("{subject}: {text}")));
@@ -180,12 +184,7 @@ impl Simulation {
 
     /// Gives a job, or a Workload without a job, another priority class.
     fn reprioritize(&mut self, kind: Kind, key: &ObjectKey, class: &str) -> Result<(), String> {
-        let value = class.parse::<i32>().ok();
-        let name = if value.is_some() {
-            format!("priority-{class}").replace("--", "-minus-")
-        } else {
-            class.to_owned()
-        };
+        let (name, value) = (class_name(class), class.parse::<i32>().ok());
         let class_key = ObjectKey::cluster(&name);
         let stored = self.harness.server.get(Kind::WorkloadPriorityClass, &class_key);
         match (stored, value) {
@@ -248,33 +247,21 @@ impl Simulation {
     }
 }
 
-/// Returns the object with the amounts of a flavor-resource in a ClusterQueue or Cohort.
-fn amount_of<'a>(
-    object: &'a mut Value,
-    subject: &str,
-    flavor: &str,
-    resource: &str,
-) -> Result<&'a mut Value, String> {
-    let mut known = Vec::new();
-    let groups = object.pointer_mut("/spec/resourceGroups").and_then(Value::as_array_mut);
-    for group in groups.into_iter().flatten() {
-        for quotas in items(group, "flavors") {
-            let name = text_at(quotas, "/name").to_owned();
-            for amounts in items(quotas, "resources") {
-                let of = text_at(amounts, "/name");
-                if name == flavor && of == resource {
-                    return Ok(amounts);
-                }
-                known.push(format!("{name}:{of}"));
-            }
-        }
+/// Returns the name of a WorkloadPriorityClass that is given by its name or as a number.
+fn class_name(class: &str) -> String {
+    if class.parse::<i32>().is_ok() {
+        format!("priority-{class}").replace("--", "-minus-")
+    } else {
+        class.to_owned()
     }
-    let known = if known.is_empty() { "no quota".to_owned() } else { known.join(", ") };
-    Err(format!("{subject} has no quota for {resource} in flavor {flavor}; it has {known}"))
 }
 
-fn items<'a>(object: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut Value> {
-    object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
+/// Checks that a change leaves the status alone.
+fn check_status(kind: Kind, key: &ObjectKey, (new, old): (&Value, &Value)) -> Result<(), String> {
+    if keeps_status(kind) || new.get("status") == old.get("status") {
+        return Ok(());
+    }
+    Err(format!("{}: its status is written by controllers alone", describe(kind, key)))
 }
 
 /// Returns the UIDs of the owners of an object.

@@ -227,6 +227,7 @@ fn report(args: &SimulateArgs, start: Start, changes: Changes) -> anyhow::Result
     }
     // Not dropped: the process exits soon, and freeing thousands of objects takes time.
     let mut simulation = ManuallyDrop::new(start.simulation(None).map_err(anyhow::Error::msg)?);
+    changes.check(&simulation, &args.namespace, &args.watch_for).map_err(anyhow::Error::msg)?;
     changes.apply(&mut simulation, &args.namespace).map_err(anyhow::Error::msg)?;
     simulation.run(args.until);
     let watched = args.watch_for.iter().map(|watched| simulation.watched(watched, &args.namespace));
