@@ -172,7 +172,7 @@ fn a_dump_answers_every_verb_that_looks() {
     assert!(
         run(&server, &dump, "why job/second")
             .out
-            .ends_with(&format!("sluice simulate {} --then FILE\n", dump.0.display()))
+            .ends_with(&format!("sluice what-if --source {}\n", dump.0.display()))
     );
 }
 

@@ -362,10 +362,10 @@ fn origin(source: &Source, partial: bool, look: Look) -> String {
         (SourceKind::File, _) => format!("computed here from {}", source.replica),
     };
     let of = match source.kind {
-        SourceKind::File => source.replica.as_str(),
-        SourceKind::Manager | SourceKind::Cluster => "--from-cluster",
+        SourceKind::File => format!(" --source {}", source.replica),
+        SourceKind::Manager | SourceKind::Cluster => String::new(),
     };
     let missing = if partial { " A part of the answer is missing." } else { "" };
     let origin = sentence(&format!("{time}{from}"));
-    printable(&format!("{origin}{missing} Try a change: sluice simulate {of} --then FILE"))
+    printable(&format!("{origin}{missing} Try a change: sluice what-if{of}"))
 }
