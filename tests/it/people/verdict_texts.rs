@@ -109,6 +109,10 @@ fn expected_estimates_of_admission() {
         "2026-12-03T03:39:01Z",
         json!({"declared": 1, "fromHistory": 0, "earlierRuns": 0, "earlierRunsSince": null}),
     );
+    let annotated = range("2026-11-27T03:39:01Z", json!({"declared": 0, "expected": 6, "fromHistory": 1}));
+    let text = views::why(&annotated, false, look());
+    let known = "Known      0 of 7 running workloads declare a maximum execution time, 6 an expected one (annotation sluice.dev/expected-run-time)\n";
+    assert!(text.contains(known) && text.contains("Guessed    1 from"), "{text}");
     check("why-when-declared", |look| views::why(&declared, false, look));
     let refused = verdict(json!({"estimate": {"refused": Refusal::NeverFits.to_string()}}));
     check("why-when-refused", |look| views::why(&refused, false, look));

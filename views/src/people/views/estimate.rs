@@ -93,11 +93,12 @@ fn range_lines(range: &EstimatedRange, now: Timestamp) -> Vec<(&'static str, Str
     let noun = if running == 1 { "workload declares" } else { "workloads declare" };
     if running > 0 {
         let (declared, running) = (number(range.declared), number(running));
-        lines.push(("Known", format!("{declared} of {running} running {noun} a maximum execution time")));
-    }
-    if range.expected > 0 {
-        let text = format!("{} by annotation sluice.dev/expected-run-time", number(range.expected));
-        lines.push(("Expected", text));
+        let mut text = format!("{declared} of {running} running {noun} a maximum execution time");
+        if range.expected > 0 {
+            let expected = number(range.expected);
+            text = format!("{text}, {expected} an expected one (annotation sluice.dev/expected-run-time)");
+        }
+        lines.push(("Known", text));
     }
     if range.from_history > 0 {
         let since = range.earlier_runs_since.map(|time| human(now.as_second() - time.as_second()));
