@@ -13,7 +13,7 @@ use super::namespace::NamespaceQuery;
 use super::page::AddressedPage;
 use super::preemptions::PreemptionFilter;
 use super::usage::UsageFilter;
-use super::what_if_query::WhatIfQuery;
+use super::what_if_query::{LISTS, WhatIfQuery};
 use super::workload::WhenQuery;
 use super::workload_list::{ListedState, WorkloadListQuery};
 use crate::snapshot::JobName;
@@ -116,6 +116,27 @@ pub fn parameters(query: &str) -> Result<Vec<(String, String)>, String> {
     Ok(all)
 }
 
+/// Joins the values of the parameters that are lists of words, such as the values of several fields of a form.
+///
+/// # Errors
+/// Another parameter is given twice: either value alone would answer another question than was asked.
+fn joined(all: Vec<(String, String)>) -> Result<Vec<(String, String)>, String> {
+    let mut found: Vec<(String, String)> = Vec::with_capacity(all.len());
+    for (name, value) in all {
+        match found.iter_mut().find(|(known, _)| *known == name) {
+            None => found.push((name, value)),
+            Some((_, words)) if LISTS.contains(&name.as_str()) => {
+                words.push(' ');
+                words.push_str(&value);
+            }
+            // A form with a hidden field sends the value of the address once more.
+            Some((_, known)) if *known == value => {}
+            Some(_) => return Err(format!("{name}: it is given twice, and takes one value")),
+        }
+    }
+    Ok(found)
+}
+
 impl PageQuestion {
     /// Reads path and query of an address, below the path prefix.
     ///
@@ -127,6 +148,7 @@ impl PageQuestion {
             return Err(BadAddress::NoPage);
         }
         let parameters = parameters(query).map_err(BadAddress::Parameter)?;
+        let parameters = joined(parameters).map_err(BadAddress::Parameter)?;
         let value = |wanted: &str| {
             let found = parameters.iter().find(|(name, _)| name == wanted);
             found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
@@ -377,6 +399,18 @@ mod tests {
             );
         }
         assert_eq!(asked("/pending?cq=all&ns=all"), asked("/pending"));
+        for list in ["drain", "quota", "borrow", "lend", "priority", "stop", "delete"] {
+            let value = |name: &str| match list {
+                "drain" => name.to_owned(),
+                "priority" => format!("job%2F{name}%3D1"),
+                "stop" | "delete" => format!("job%2F{name}"),
+                _ => format!("{name}%3Af%3Acpu%3D1"),
+            };
+            let (one, two) = (value("a"), value("b"));
+            let twice = asked(&format!("/what-if?ns=x&{list}={one}&{list}={two}"));
+            assert_eq!(twice, asked(&format!("/what-if?ns=x&{list}={one}+{two}")), "{list}");
+        }
+        assert_eq!(asked("/pending?cq=a&cq=a"), asked("/pending?cq=a"));
         let mine = asked("/mine?user=eve").for_viewer("ann/\n<b>");
         assert_eq!((mine.viewer(), mine.address().as_str()), ("ann/\n<b>", "/mine"));
         assert_eq!(
@@ -415,6 +449,10 @@ mod tests {
             ("/audit?severity=bad", "severity:"),
             ("/audit?check=none", "check:"),
             ("/pending?q=%ff", "\"q\""),
+            ("/what-if?add=1&like=h1&add=2", "add: it is given twice"),
+            ("/pending?cq=a&cq=b", "cq: it is given twice"),
+            ("/flavors?pod=cpu%3D1&pod=cpu%3D2&o=csv", "pod: it is given twice"),
+            ("/pending?o=csv&o=json", "o: it is given twice"),
         ] {
             let Err(BadAddress::Parameter(text)) = PageQuestion::parse(address) else { panic!("{address}") };
             assert!(text.contains(named), "{text}");

@@ -24,10 +24,13 @@ const WITHIN: &str = "kueue.x-k8s.io/podset-required-topology";
 /// Value of `topology` for pods anywhere in it.
 const ANY: &str = "any";
 
+/// Parameters with several words, which may also be given several times.
+pub(super) const LISTS: [&str; 7] = ["drain", "quota", "borrow", "lend", "priority", "stop", "delete"];
+
 /// Reads one change.
 type Parse = fn(&str) -> Result<Edit, String>;
 
-/// Parameters of the page: changes, which are words with spaces between them.
+/// Parameters of the page: changes, which are words with spaces or commas between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WhatIfQuery {
@@ -155,7 +158,7 @@ impl WhatIfQuery {
             ("delete", &self.delete, Edit::deleted),
         ];
         for (name, words, parse) in of_cluster.into_iter().chain(of_jobs) {
-            for word in words.split_whitespace() {
+            for word in words_of(words) {
                 let edit = parse(word).map_err(|fault| format!("{name}: {fault}"))?;
                 if edit.is_of_workload() && self.namespace.is_empty() {
                     return Err(format!("{name}: a job needs a namespace (ns)"));
@@ -239,7 +242,7 @@ impl WhatIfQuery {
             ("--stop", &self.stop),
             ("--delete", &self.delete),
         ] {
-            values.split_whitespace().for_each(|value| flag(name, value));
+            words_of(values).for_each(|value| flag(name, value));
         }
         if !self.queue.is_empty() {
             flag("--submit", "FILE");
@@ -265,6 +268,11 @@ fn job(queue: &str, pods: i64, requests: &Value, annotations: &Value) -> Value {
         "spec": {"parallelism": pods, "completions": pods,
             "template": {"metadata": {"annotations": annotations}, "spec": spec}},
     })
+}
+
+/// Returns the words of a parameter. No change has a comma in it.
+fn words_of(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| letter == ',' || letter.is_whitespace()).filter(|word| !word.is_empty())
 }
 
 /// Returns a text as one word of a shell.
@@ -306,6 +314,11 @@ mod tests {
         let command = format!("sluice what-if {} --run-for 1h -n team", texts.join(" "));
         assert_eq!(asked.command(), command);
         assert_eq!(texts.len(), 5, "{texts:?}");
+        for drained in ["h2,h3", "h2, h3", " h2  h3,"] {
+            let other = WhatIfQuery { drain: drained.to_owned(), ..asked.clone() };
+            assert_eq!(other.changes(true).unwrap().edits, changes.edits, "{drained}");
+            assert_eq!(other.command(), asked.command(), "{drained}");
+        }
         assert!(asked.has_change() && !query(&[("ns", "team"), ("for", "1h")]).unwrap().has_change());
         let submitted =
             query(&[("ns", "team"), ("queue", "lq"), ("pods", "4"), ("pod", "cpu=1,nvidia.com/gpu=8")]);

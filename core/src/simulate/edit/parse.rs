@@ -142,14 +142,13 @@ impl Target {
     }
 }
 
-/// Parses the name of a node.
+/// Parses the name of a node, which may have its kind before it.
 fn node(text: &str) -> Result<Target, String> {
-    let target = target(text, Some(Kind::Node))?;
-    if target.kind == Kind::Node {
-        Ok(target)
-    } else {
-        Err(format!("{text:?}: the name of a node is expected"))
+    let kind = text.split_once('/').map(|(kind, _)| kind_named(kind));
+    if kind.is_some_and(|kind| kind != Ok(Kind::Node)) {
+        return Err(format!("{text:?}: the name of a node is expected"));
     }
+    target(text, Some(Kind::Node))
 }
 
 /// Parses the name of a Workload, of a job, or of a queue.
@@ -211,6 +210,19 @@ fn kind_named(text: &str) -> Result<Kind, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_are_named_with_or_without_their_kind() {
+        for text in ["h1", "node/h1", "no/h1"] {
+            let found = node(text).unwrap();
+            assert_eq!((found.kind, found.name.as_str()), (Kind::Node, "h1"), "{text}");
+        }
+        for text in ["cq/h1", "<script>alert(1)</script>", "/", "nodee/h1"] {
+            let error = node(text).unwrap_err();
+            assert_eq!(error, format!("{text:?}: the name of a node is expected"));
+        }
+        assert!(node("H1").unwrap_err().starts_with("\"H1\" is no name: "));
+    }
 
     #[test]
     fn kinds_have_short_names() {
