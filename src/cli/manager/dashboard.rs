@@ -182,9 +182,7 @@ impl PublishedState {
             }
             PageQuestion::Flavors(query) => {
                 let flavor = Some(query.flavor.as_str()).filter(|name| !name.is_empty());
-                // Gangs are for readers of the cluster.
-                let pod = if access.cluster { query.pod.as_str() } else { "" };
-                let report = self.capacity.get(flavors::question(flavor, pod, "")?).await?;
+                let report = self.capacity.get(flavors::question(flavor, &query.pod, "")?).await?;
                 Value::page(build::flavor_page(snapshot, access, (query, source), &report)?)
             }
             PageQuestion::ClusterQueue(query) => {

@@ -4,7 +4,8 @@
 use crate::fixtures::offline_objects::{kueue, meta, queues, workload};
 use crate::views::obstacles::{LOOK, why};
 use serde_json::{Value, json};
-use sluice::dashboard::{FlavorPage, FlavorQuery, HeatCell, Page, build};
+use sluice::api::ObjectKey;
+use sluice::dashboard::{FlavorPage, FlavorQuery, HeatCell, Page, Request, Scope, build};
 use sluice::people::views::why as why_text;
 use sluice::reconciler::CoreSettings;
 use sluice::visibility::access::{Access, TenantDetail};
@@ -151,5 +152,33 @@ fn a_flavor_shows_a_tenant_its_own_nodes_and_a_sum() {
         (Access::to_namespace("ns", TenantDetail::Sums), ""),
     ] {
         assert_eq!(page(&access, namespace), Err(ModelError::NotFound));
+    }
+}
+
+/// A tenant asks for the pods that fit, and gets the counts of `capacity --queue`, without a command that is refused.
+#[test]
+fn a_tenant_gets_the_capacity_of_its_queues() {
+    let now = "2027-01-15T09:00:00Z".parse().unwrap();
+    let mut state = OfflineState::load(CoreSettings::default(), objects(), (SourceKind::File, now));
+    let access = Access::to_namespace("ns", TenantDetail::Sums);
+    let asked = state.capacity(&flavors::question(None, "cpu=1", "").unwrap());
+    let key = ObjectKey::new("ns", "q");
+    let expected = flavors::queue_capacity(state.snapshot(), &access, (&key, Some(&asked))).unwrap();
+    let largest = expected.flavors[0].levels.iter().map(|level| level.largest_gang).max();
+    assert_eq!(largest, Some(2), "{expected:?}");
+    for flavor in [None, Some("f")] {
+        let report = state.capacity(&flavors::question(flavor, "cpu=1", "").unwrap());
+        let query = FlavorQuery {
+            flavor: flavor.unwrap_or_default().to_owned(),
+            pod: "cpu=1".to_owned(),
+            namespace: "ns".to_owned(),
+            ..FlavorQuery::default()
+        };
+        let source = Source::default();
+        let page = build::flavor_page(state.snapshot(), &access, (&query, source), &report).unwrap();
+        assert_eq!(page.local_queues, std::slice::from_ref(&expected), "{flavor:?}");
+        let request = Request { scope: Scope::Namespace("ns".to_owned()), ..Request::default() };
+        let html = page.html(&request).unwrap();
+        assert!(html.contains("Pods of cpu=1</th>") && !html.contains("what-if --"), "{html}");
     }
 }

@@ -1,7 +1,7 @@
 //! Pages of flavors: capacity of nodes, quota, usage, free capacity by domain, and the largest gang that fits.
 //!
 //! Invariants: the page of a flavor shows one map and one table of gangs; the page of all flavors shows one row for each. A viewer
-//! of a namespace sees the flavors of its queues and the nodes with workloads of the namespace, and of the rest a sum.
+//! of a namespace sees the flavors of its queues with what these may use, the nodes with workloads of the namespace, and of the rest a sum.
 
 use super::frame::{Frame, Request, Scope, Section};
 use super::heat::HeatMap;
@@ -9,7 +9,9 @@ use super::heat_drawing::{DrawnBlock, OccupiedRow};
 use super::links::{Links, encode};
 use super::page::{AddressedPage, Page, given};
 use super::text;
-use crate::visibility::views::{AmountView, FlavorResourceView, FlavorView, LevelView, Source};
+use crate::visibility::views::{
+    AmountView, FlavorResourceView, FlavorView, LevelView, QueueCapacityView, Source,
+};
 use askama::Template;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +42,10 @@ pub struct FlavorPage {
     /// Free capacity in the domains of the named flavor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map: Option<HeatMap>,
+    /// What the LocalQueues of a viewer's namespace may use, with the pods that fit if some were asked for; of a viewer that does not see
+    /// the cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local_queues: Vec<QueueCapacityView>,
     /// Names of ClusterQueues to choose from.
     pub cluster_queues: Vec<String>,
     /// Replica, time and state that the page was made from.
@@ -63,6 +69,7 @@ struct FlavorTemplate<'a> {
     form: Option<String>,
     map: MapPart<'a>,
     gang: Option<Gang>,
+    own: Own,
     csv: String,
     /// Address of the page about other nodes.
     what_if: String,
@@ -80,6 +87,34 @@ struct MapPart<'a> {
     is_cut: bool,
     /// The domains that a viewer of a namespace sees as a sum, in words; empty for none.
     rest: String,
+}
+
+/// What the queues of a namespace may use.
+#[derive(Default)]
+struct Own {
+    /// Address of the page, for another pod.
+    action: String,
+    quotas: Vec<OwnQuota>,
+    /// Empty if no pods were asked for.
+    gangs: Vec<OwnGang>,
+    approximate: bool,
+}
+
+struct OwnQuota {
+    queue: String,
+    flavor: String,
+    href: String,
+    resource: String,
+    used: String,
+    available: String,
+}
+
+struct OwnGang {
+    queue: String,
+    flavor: String,
+    level: String,
+    pods: String,
+    limited_by: String,
 }
 
 struct FlavorRow {
@@ -180,6 +215,7 @@ fn render(request: &Request, data: &FlavorPage) -> askama::Result<String> {
             .map(|(flavor, map)| map_part(flavor, map, links))
             .unwrap_or_default(),
         gang: only.filter(|_| !is_tenant).map(|flavor| gang(flavor, data, links)),
+        own: if is_tenant { own(data, links) } else { Own::default() },
         csv: super::audit::with_form(&href(links, query), "csv"),
         what_if: links.to(super::what_if_query::PATH),
     }
@@ -249,11 +285,47 @@ fn flavor_row(
     }
 }
 
+fn own(data: &FlavorPage, links: &Links) -> Own {
+    let query = &data.query;
+    let mut own = Own {
+        action: href(links, &FlavorQuery { flavor: query.flavor.clone(), ..FlavorQuery::default() }),
+        ..Own::default()
+    };
+    for queue in &data.local_queues {
+        let name = &queue.metadata.name;
+        for flavor in &queue.flavors {
+            own.approximate |= flavor.approximate && !flavor.levels.is_empty();
+            own.quotas.extend(flavor.quota.iter().map(|quota| OwnQuota {
+                queue: name.clone(),
+                flavor: flavor.flavor.clone(),
+                href: href(links, &FlavorQuery { flavor: flavor.flavor.clone(), ..query.clone() }),
+                resource: quota.resource.clone(),
+                used: text::amount(&quota.used),
+                // The workloads of a queue that is not active may use nothing.
+                available: if queue.active { text::amount(&quota.available) } else { text::NONE.to_owned() },
+            }));
+            own.gangs.extend(flavor.levels.iter().map(|level| OwnGang {
+                queue: name.clone(),
+                flavor: flavor.flavor.clone(),
+                level: level_name(&level.level),
+                pods: text::count(level.largest_gang),
+                limited_by: given(&level.limited_by).unwrap_or(text::NONE).to_owned(),
+            }));
+        }
+    }
+    own
+}
+
+/// Returns the name of a level of a topology in words.
+fn level_name(level: &str) -> String {
+    given(level).unwrap_or("anywhere").to_owned()
+}
+
 fn gang(flavor: &FlavorView, data: &FlavorPage, links: &Links) -> Gang {
     let pod: Vec<String> =
         flavor.pod.iter().map(|need| format!("{} {}", text::amount(&need.amount), need.resource)).collect();
     let row = |level: &LevelView| GangRow {
-        level: if level.level.is_empty() { "anywhere".to_owned() } else { level.level.clone() },
+        level: level_name(&level.level),
         domains: text::count(level.domains),
         most_free: text::amount(&level.most_free),
         location: match (level.location.as_str(), level.more) {

@@ -1,19 +1,23 @@
 //! The values of the pages of flavors.
 //!
-//! Invariant: a viewer that does not see the cluster gets the names of the flavors of its namespace's queues, the nodes with
-//! workloads of that namespace, and a sum of the other nodes; no amount of the cluster's quota, no name of a workload of another
-//! namespace, and nothing at all where sums are hidden.
+//! Invariant: a viewer that does not see the cluster gets the names of the flavors of its namespace's queues, what these queues may use,
+//! the nodes with workloads of that namespace, and a sum of the other nodes; no other amount of the cluster's quota, no name of a
+//! workload of another namespace, and nothing at all where sums are hidden.
 
 use super::choices;
+use crate::api::ObjectKey;
 use crate::dashboard::flavors::{FlavorPage, FlavorQuery};
 use crate::dashboard::heat::HeatMap;
 use crate::scheduler::CapacityReport;
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
-use crate::visibility::flavors::flavors;
+use crate::visibility::flavors::{flavors, queue_capacity};
 use crate::visibility::node_workloads::{NodeWorkloads, flavors_of_namespace};
 use crate::visibility::page::ModelError;
-use crate::visibility::views::{FlavorResourceView, FlavorView, Source, ViewMetadata};
+use crate::visibility::views::{FlavorResourceView, FlavorView, QueueCapacityView, Source, ViewMetadata};
+
+/// Most LocalQueues of a page.
+const MAX_QUEUES: usize = 20;
 
 /// Returns the value of a page of flavors from what the core found on the nodes.
 ///
@@ -36,17 +40,50 @@ pub fn flavor_page(
     }
     // Only a flavor that was asked for by its name has domains.
     let map = items.first_mut().and_then(|flavor| map(snapshot, access, flavor));
+    let mut own = OwnQueues::default();
     if !access.cluster {
         items = items.iter().map(without_amounts).collect();
+        own = OwnQueues::of(snapshot, access, (query, report))?;
     }
     Ok(FlavorPage {
         query: query.clone(),
         items,
         map,
+        local_queues: own.shown,
         cluster_queues: choices(snapshot, access).0,
         source,
-        partial: report.is_cut,
+        partial: report.is_cut || own.is_cut,
     })
+}
+
+/// The LocalQueues of a namespace.
+#[derive(Default)]
+struct OwnQueues {
+    shown: Vec<QueueCapacityView>,
+    /// Whether the namespace has others.
+    is_cut: bool,
+}
+
+impl OwnQueues {
+    /// Returns what each may use, as `capacity --queue` says it: of the flavor that was asked for, or of all.
+    fn of(
+        snapshot: &Snapshot,
+        access: &Access,
+        (query, report): (&FlavorQuery, &CapacityReport),
+    ) -> Result<Self, ModelError> {
+        let from = snapshot.queues.local_queues.range(ObjectKey::new(&query.namespace, "")..);
+        let mut keys = from.map(|(key, _)| key).take_while(|key| *key.namespace == *query.namespace);
+        // Without a pod nothing is counted.
+        let counted = (!query.pod.is_empty()).then_some(report);
+        let mut shown = Vec::new();
+        for key in keys.by_ref().take(MAX_QUEUES) {
+            let mut queue = queue_capacity(snapshot, access, (key, counted))?;
+            queue.flavors.retain(|flavor| query.flavor.is_empty() || flavor.flavor == query.flavor);
+            shown.push(queue);
+        }
+        shown.retain(|queue| !queue.flavors.is_empty());
+        Ok(Self { shown, is_cut: keys.next().is_some() })
+    }
 }
 
 /// Takes the domains of a flavor as a map, with their workloads.
