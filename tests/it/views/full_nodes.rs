@@ -182,3 +182,32 @@ fn a_tenant_gets_the_capacity_of_its_queues() {
         assert!(html.contains("Pods of cpu=1</th>") && !html.contains("what-if --"), "{html}");
     }
 }
+
+/// Charged workloads without pods are on no node of a flavor without a topology yet: each line of an answer counts them as used.
+#[test]
+fn a_job_has_one_count_in_all_lines() {
+    for (charged, gang, copies) in [(0, 2, 1), (1, 1, 0), (2, 0, 0)] {
+        let mut objects = objects();
+        objects.retain(|object| object["kind"] != "Topology");
+        objects[1]["spec"] = json!({"nodeLabels": {"pool": "f"}});
+        for object in objects.iter_mut().filter(|object| object["kind"] == "Workload") {
+            object["spec"]["podSets"][0].as_object_mut().unwrap().remove("topologyRequest");
+            if let Some(sets) = object.pointer_mut("/status/admission/podSetAssignments") {
+                sets[0].as_object_mut().unwrap().remove("topologyAssignment");
+            }
+        }
+        if charged > 0 {
+            objects.push(workload("charged", "q", &[charged], true));
+        }
+        let now = "2027-01-15T09:00:00Z".parse().unwrap();
+        let mut state = OfflineState::load(CoreSettings::default(), objects, (SourceKind::File, now));
+        let report = state.capacity(&flavors::question(Some("f"), "", "ns/waits").unwrap());
+        for queue in [None, Some("q")] {
+            let found = flavors::flavors(state.snapshot(), &Access::everything(), (&report, queue)).unwrap();
+            let (level, job) = (found[0].levels.last().unwrap(), found[0].job.as_ref().unwrap());
+            assert_eq!((level.largest_gang, job.copies), (gang, copies), "{charged} {queue:?}: {job:?}");
+            assert_eq!(found[0].resources[0].free.value, gang.to_string());
+            assert!(job.limited_by.ends_with("free beside what is charged"), "{}", job.limited_by);
+        }
+    }
+}

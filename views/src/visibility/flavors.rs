@@ -288,12 +288,32 @@ impl FlavorOf<'_> {
                 .map(|(name, text)| format!("pod set {name}: {text}"))
                 .unwrap_or_default(),
         };
-        if let Some((copies, limit)) = self.queue.and_then(|queue| self.jobs_within_quota(queue, job))
-            && (copies < view.copies || (view.at_least && copies == view.copies))
-        {
-            (view.copies, view.at_least, view.limited_by) = (copies, false, limit);
+        let within_quota = self.queue.and_then(|queue| self.jobs_within_quota(queue, job));
+        for (copies, limit) in self.jobs_beside_charged(job).into_iter().chain(within_quota) {
+            if copies < view.copies || (view.at_least && copies == view.copies) {
+                (view.copies, view.at_least, view.limited_by) = (copies, false, limit);
+            }
         }
         view
+    }
+
+    /// Returns how many jobs fit into what the rows of a flavor without a topology count as free, and the limit of a further one; `None` if
+    /// nodes alone say it.
+    fn jobs_beside_charged(&self, job: &JobCapacity) -> Option<(u64, String)> {
+        let within = |(resource, amount): &(Arc<str>, NodeAmount)| {
+            let of_set = |set: &JobPodSet| {
+                let each = set.pod.get(resource).map_or(0, |amount| amount.to_i128());
+                each.saturating_mul(i128::from(set.count.max(0)))
+            };
+            let need = job.pod_sets.iter().map(of_set).fold(0_i128, i128::saturating_add);
+            let (_, free) = self.others_and_free(resource, amount);
+            let copies = free.max(0).checked_div(need).filter(|_| need > 0)?;
+            let free = self.amount(resource, free).value;
+            let limit = format!("{free} {resource} of the nodes is free beside what is charged");
+            Some((u64::try_from(copies).unwrap_or(u64::MAX), limit))
+        };
+        let counted = self.capacity.resources.iter().filter(|_| self.capacity.by_node);
+        counted.filter_map(within).min_by_key(|(copies, _)| *copies)
     }
 
     /// Returns how many jobs the quota of a ClusterQueue allows now, and the limit of a further one; `None` if the quota covers
