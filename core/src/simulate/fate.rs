@@ -56,7 +56,7 @@ pub struct Fate {
     /// Reason of that eviction.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub evicted_for: String,
-    /// What blocks it at the end: its obstacle, or the node and the available of the requested amount.
+    /// What blocks it at the end: its obstacle, the node and the available of the requested amount, or what its pods do not find.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub blocked_by: String,
 }
@@ -255,7 +255,8 @@ fn blocker(row: &PendingRow) -> String {
         return row.obstacle.clone();
     }
     let Some(blocker) = row.blockers.iter().find(|blocker| !blocker.node.is_empty()) else {
-        return row.reason.clone();
+        let found = row.blockers.iter().find(|blocker| !blocker.text.is_empty());
+        return found.map_or_else(|| row.reason.clone(), |blocker| blocker.text.clone());
     };
     let node = blocker.node.replacen('/', " ", 1);
     format!("{node}: {} of {} {}", blocker.available, blocker.amount(), blocker.resource)

@@ -158,6 +158,17 @@ fn a_drain_names_the_workloads_on_the_node() {
 }
 
 #[test]
+fn nodes_in_use_are_named_as_what_blocks() {
+    let folder = TestFolder::new("what-if-third");
+    let file = folder.write("third.yaml", job("third", 2, 2));
+    let found = answer("nodes-in-use", &nodes(), &["--submit", &file]);
+    let row = &found["workloads"][0];
+    assert_eq!((&row["job"], &row["with"]["state"]), (&"default/third".into(), &"pending".into()), "{found}");
+    let blocker = row["with"]["blockedBy"].as_str().unwrap();
+    assert!(blocker.contains("topology \"t\""), "a reason is no blocker: {blocker}");
+}
+
+#[test]
 fn assumptions_and_quotas_below_usage_are_named() {
     let (code, table, errors) = what_if("assumed", &jobs(), &["--quota", "q:f:cpu=0"]);
     assert_eq!((code, errors.as_str()), (0, ""));
