@@ -17,10 +17,12 @@ const MAX_STUCK: usize = 200;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Comparison {
-    /// Totals without the change.
-    pub without: Totals,
-    /// Totals with it.
-    pub with: Totals,
+    /// Totals without the change; absent for a reader of some workloads alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without: Option<Totals>,
+    /// Totals with it; absent as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<Totals>,
     /// Flavor-resources of which nodes or quotas differ.
     #[serde(default)]
     pub flavors: Vec<ComparedAmounts>,
@@ -91,8 +93,8 @@ impl Comparison {
         workloads.sort_by(|a, b| a.order().cmp(&b.order()));
         let notes = with.notes.iter().filter(|note| !without.notes.contains(note)).cloned();
         Self {
-            without: totals(without),
-            with: totals(with),
+            without: Some(totals(without)),
+            with: Some(totals(with)),
             flavors: Vec::new(),
             workloads,
             stays_stuck,
@@ -101,7 +103,8 @@ impl Comparison {
         }
     }
 
-    /// Returns what a reader of some workloads may see: their fates, without the names of other workloads, queues and flavors.
+    /// Returns what a reader of some workloads may see: their fates, without the names of other workloads, queues and flavors, and without
+    /// totals, which count all workloads.
     #[must_use]
     pub fn only(self, sees: &dyn Fn(&WorkloadRef) -> bool) -> Self {
         let names_hidden =
@@ -117,10 +120,9 @@ impl Comparison {
             })
             .collect();
         let stays_stuck = self.stays_stuck.into_iter().filter(|workload| sees(workload)).collect();
-        let length = |totals: Totals| Totals { seconds: totals.seconds, ..Totals::default() };
         Self {
-            without: length(self.without),
-            with: length(self.with),
+            without: None,
+            with: None,
             flavors: Vec::new(),
             workloads,
             stays_stuck,
@@ -237,7 +239,7 @@ mod tests {
         };
         let stuck = |name: &str| WorkloadRef { workload: name.to_owned(), job: String::new() };
         let comparison = Comparison {
-            with: Totals { seconds: 60.0, preempted: 7, stuck: 8, ..Totals::default() },
+            with: Some(Totals { seconds: 60.0, preempted: 7, stuck: 8, ..Totals::default() }),
             workloads: vec![row("own/a"), row("secret/b")],
             stays_stuck: vec![stuck("secret/c"), stuck("own/d")],
             flavors: vec![ComparedAmounts {
@@ -252,7 +254,13 @@ mod tests {
         assert!(!text.contains("secret"), "{text}");
         assert_eq!(shown.workloads.len(), 1);
         assert_eq!(shown.workloads[0].with.text(), "preempted at 0s");
-        assert_eq!((shown.with.seconds, shown.with.preempted, shown.with.stuck), (60.0, 0, 0));
+        let value = serde_json::to_value(&shown).unwrap();
+        assert_eq!(
+            (value.get("without"), value.get("with")),
+            (None, None),
+            "no sum of others, and none that is wrong"
+        );
+        assert!(!shown.table().contains("admitted in"), "{}", shown.table());
         assert_eq!(shown.stays_stuck, [stuck("own/d")]);
     }
 }

@@ -26,19 +26,8 @@ const COUNTED: [Effect; 6] = [
 impl Comparison {
     /// Formats the comparison as a table, with what it assumes below.
     pub fn table(&self) -> String {
-        let length = self.without.seconds.max(self.with.seconds);
-        let total = |name: String, count: fn(&Totals) -> usize| {
-            [name, count(&self.without).to_string(), count(&self.with).to_string(), String::new()]
-        };
-        let mut rows = vec![
-            ["", "WITHOUT", "WITH", ""].map(str::to_owned),
-            total(format!("admitted in {}", format_duration(length)), |totals| totals.admitted),
-            total("evicted".to_owned(), |totals| totals.evicted),
-            total("  preempted".to_owned(), |totals| totals.preempted),
-            total(format!("finished in {}", format_duration(length)), |totals| totals.finished),
-            total("pending".to_owned(), |totals| totals.pending),
-            total("  stuck".to_owned(), |totals| totals.stuck),
-        ];
+        let mut rows = vec![["", "WITHOUT", "WITH", ""].map(str::to_owned)];
+        rows.extend(self.without.as_ref().zip(self.with.as_ref()).into_iter().flat_map(total_rows));
         rows.extend(self.workloads.iter().take(MAX_ROWS).map(row));
         let mut text = String::new();
         print(&rows, &mut text);
@@ -86,6 +75,21 @@ impl Comparison {
             (_, false) => format!("{different} workloads fare differently: {}", counted.join(", ")),
         }
     }
+}
+
+fn total_rows((without, with): (&Totals, &Totals)) -> [[String; 4]; 6] {
+    let length = format_duration(without.seconds.max(with.seconds));
+    let total = |name: String, count: fn(&Totals) -> usize| {
+        [name, count(without).to_string(), count(with).to_string(), String::new()]
+    };
+    [
+        total(format!("admitted in {length}"), |totals| totals.admitted),
+        total("evicted".to_owned(), |totals| totals.evicted),
+        total("  preempted".to_owned(), |totals| totals.preempted),
+        total(format!("finished in {length}"), |totals| totals.finished),
+        total("pending".to_owned(), |totals| totals.pending),
+        total("  stuck".to_owned(), |totals| totals.stuck),
+    ]
 }
 
 fn row(row: &ComparedWorkload) -> [String; 4] {

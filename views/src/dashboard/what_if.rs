@@ -140,10 +140,10 @@ fn render(request: &Request, data: &WhatIfPage) -> askama::Result<String> {
 
 fn shown<'a>(answer: &'a Comparison, request: &Request) -> Answer<'a> {
     let links = &request.links;
-    let is_whole = request.scope == Scope::Cluster;
+    let both = answer.without.as_ref().zip(answer.with.as_ref());
     Answer {
         // Sums over all namespaces are for readers of the cluster alone.
-        totals: if is_whole { totals(answer) } else { Vec::new() },
+        totals: both.filter(|_| request.scope == Scope::Cluster).map(totals).unwrap_or_default(),
         rows: answer.workloads.iter().take(MAX_ROWS).map(|compared| row(compared, links)).collect(),
         more: answer.workloads.len() > MAX_ROWS,
         stuck: answer.stays_stuck.iter().map(|workload| named(workload, links)).collect(),
@@ -153,11 +153,11 @@ fn shown<'a>(answer: &'a Comparison, request: &Request) -> Answer<'a> {
     }
 }
 
-fn totals(answer: &Comparison) -> Vec<TotalRow> {
+fn totals((without, with): (&Totals, &Totals)) -> Vec<TotalRow> {
     let row = |name: &'static str, count: fn(&Totals) -> usize| TotalRow {
         name,
-        without: count(&answer.without),
-        with: count(&answer.with),
+        without: count(without),
+        with: count(with),
     };
     vec![
         row("Admitted", |totals| totals.admitted),
