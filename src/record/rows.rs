@@ -73,8 +73,9 @@ pub(super) struct PreemptionRow {
     /// ClusterQueue of the preemptor; empty if it was not known.
     #[serde(skip_serializing_if = "is_empty")]
     pub(super) cluster_queue: Arc<str>,
-    /// Effective priority of the preemptor; 0 if it was not known.
-    pub(super) priority: i64,
+    /// Effective priority of the preemptor; 0 if the preemptor was not known, absent if its priority at that time was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) priority: Option<i64>,
 }
 
 /// A record.
@@ -394,6 +395,6 @@ fn preemption_row(preemption: &Preemption) -> PreemptionRow {
         namespace: preemptor.map(|p| Arc::clone(&p.key.namespace)).unwrap_or_default(),
         name: preemptor.map(|p| Arc::clone(&p.key.name)).unwrap_or_default(),
         cluster_queue: preemptor.map(|p| Arc::clone(&p.cluster_queue)).unwrap_or_default(),
-        priority: preemptor.map_or(0, |p| p.priority),
+        priority: preemptor.map_or(Some(0), |p| p.priority),
     }
 }

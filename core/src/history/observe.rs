@@ -376,6 +376,7 @@ impl Ring {
         match self.from {
             Some(from) => {
                 record.seeded = kind == RecordKind::Eviction && record.at() < from;
+                record.forget_present();
                 self.keep(record);
             }
             // Before the first lists are complete, only evictions become records: all else began earlier. The exception is what

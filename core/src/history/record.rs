@@ -180,8 +180,9 @@ pub struct Preemptor {
     pub key: ObjectKey,
     /// Name of the ClusterQueue; empty if it is not known.
     pub cluster_queue: Arc<str>,
-    /// Effective priority, with the boost.
-    pub priority: i64,
+    /// Effective priority, with the boost; `None` if the preemption is known from a condition alone, because the priority may have changed
+    /// since.
+    pub priority: Option<i64>,
 }
 
 /// The end of a Workload.
@@ -211,6 +212,16 @@ impl Record {
             RecordEvent::Eviction(eviction) => eviction.at,
             RecordEvent::Finish(finish) => finish.at,
             RecordEvent::Segment { end, .. } => *end,
+        }
+    }
+
+    /// Removes what the first lists say of the present alone, if the record was made from them: the priority of the preemptor.
+    pub(super) fn forget_present(&mut self) {
+        if let RecordEvent::Eviction(EvictionEvent { preemption: Some(preemption), .. }) = &mut self.event
+            && self.seeded
+            && let Some(preemptor) = &mut preemption.preemptor
+        {
+            preemptor.priority = None;
         }
     }
 

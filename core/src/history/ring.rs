@@ -114,6 +114,7 @@ impl Ring {
             {
                 preemption.preemptor = self.preemptor(&preemption.preemptor_uid);
             }
+            record.forget_present();
             self.keep(record);
         }
         self.end_unseen();

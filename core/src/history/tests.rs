@@ -164,7 +164,7 @@ fn a_life_with_a_preemption_is_in_its_records() {
     let preemption = event.preemption.as_ref().unwrap();
     assert_eq!((&*preemption.reason, &*preemption.preemptor_uid), ("InCohortReclamation", "uid-big"));
     let preemptor = preemption.preemptor.as_ref().unwrap();
-    assert_eq!((&*preemptor.key.name, &*preemptor.cluster_queue, preemptor.priority), ("big", "cq", 7));
+    assert_eq!((&*preemptor.key.name, &*preemptor.cluster_queue, preemptor.priority), ("big", "cq", Some(7)));
 
     let RecordEvent::Finish(finish) = &of_kind(RecordKind::Finish)[0].event else { panic!() };
     assert_eq!((finish.at, &*finish.result, finish.attempts), (ms(200), "Succeeded", 2));
@@ -207,7 +207,12 @@ fn the_first_lists_give_the_last_eviction_of_each_workload() {
         .iter()
         .map(|record| {
             let RecordEvent::Eviction(event) = &record.event else { panic!("{record:?}") };
-            let named = event.preemption.as_ref().is_some_and(|preemption| preemption.preemptor.is_some());
+            let preemptor = event.preemption.as_ref().and_then(|preemption| preemption.preemptor.as_ref());
+            assert!(
+                preemptor.is_none_or(|known| known.priority.is_none()),
+                "it may have changed: {preemptor:?}"
+            );
+            let named = preemptor.is_some();
             (record.workload.key.name.to_string(), event.at, record.key.attempt, record.seeded, named)
         })
         .collect();

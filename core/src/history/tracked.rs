@@ -97,7 +97,7 @@ pub struct Sums {
 impl Tracked {
     /// Returns the Workload as a preemptor.
     pub(super) fn as_preemptor(&self, cluster_queue: Arc<str>) -> Preemptor {
-        Preemptor { key: self.key.clone(), cluster_queue, priority: self.priority }
+        Preemptor { key: self.key.clone(), cluster_queue, priority: Some(self.priority) }
     }
 
     /// Changes the sums.

@@ -354,7 +354,7 @@ fn preemptor_view(preemptor: &Preemptor, access: &Access) -> HistoryWorkload {
         uid: String::new(),
         job: None,
         cluster_queue,
-        priority: Some(preemptor.priority),
+        priority: preemptor.priority,
     }
 }
 
