@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
-use super::usage::{DEFAULT_PERIOD, period_start};
+use super::clock::time_of;
+use super::usage::PeriodTime;
 use super::{TableArgs, ViewQuery, note_partial, rows};
 use crate::cli::files;
 use crate::cli::people::connection::Session;
@@ -25,8 +25,8 @@ pub(crate) struct PreemptionFilter {
     #[arg(short = 'A', long)]
     all_namespaces: bool,
     /// Those since then: a duration as 24h, or a time. Default: 24h, as far as they are recorded.
-    #[arg(long, value_name = "TIME", value_parser = period_start)]
-    since: Option<Timestamp>,
+    #[arg(long, value_name = "TIME", value_parser = PeriodTime::parse)]
+    since: Option<PeriodTime>,
     /// Only those of this victim, or of its job.
     #[arg(long, value_name = "NAME")]
     victim: Option<String>,
@@ -39,12 +39,12 @@ pub(crate) struct PreemptionFilter {
 }
 
 impl PreemptionFilter {
-    fn since(&self) -> Timestamp {
-        self.since.or_else(|| period_start(DEFAULT_PERIOD).ok()).unwrap_or(Timestamp::MIN)
+    fn since(&self) -> PeriodTime {
+        self.since.clone().unwrap_or_else(PeriodTime::day_ago)
     }
 
     fn more(&self) -> String {
-        let mut more = format!("&since={}", encoded(&self.since().to_string()));
+        let mut more = format!("&since={}", encoded(self.since().text()));
         let fields =
             [("victim", &self.victim), ("preemptor", &self.preemptor), ("clusterQueue", &self.clusterqueue)];
         for (name, value) in fields {
@@ -92,7 +92,8 @@ pub(super) fn print(
     if report.recorded.complete {
         return Ok(ExitCode::SUCCESS);
     }
-    note(&views::recorded(&report.recorded, filter.since(), table.look(Timestamp::now())));
+    let now = time_of(list);
+    note(&views::recorded(&report.recorded, filter.since().at(now), table.look(now)));
     // By default the period is as much of a day as is recorded.
     Ok(if filter.since.is_none() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
 }

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::clock::time_of;
 use super::export::{self, ExportArgs};
 use super::{TableArgs, ask, note_partial, read};
 use crate::cli::files;
@@ -25,7 +26,7 @@ use crate::visibility::history::{Bill, Prices, csv, since};
 use crate::visibility::views::UsageReport;
 
 /// Default length of the period.
-pub(super) const DEFAULT_PERIOD: &str = "24h";
+const DEFAULT_PERIOD: &str = "24h";
 /// Maximum size of a file of prices, in bytes: it is of a few lines, and a larger file is another one.
 const MAX_PRICES: u64 = 1 << 20;
 
@@ -36,11 +37,11 @@ pub(crate) struct UsageArgs {
     #[arg(long, value_name = "GROUP", hide_possible_values = true, value_parser = Closed::new(groups, UsageGroup::parse))]
     by: Option<UsageGroup>,
     /// Start of the period: a duration as 24h or 30d, or a time; without a durable record at most the last 24 hours are there. Default: 24h.
-    #[arg(long, value_name = "TIME", value_parser = period_start)]
-    since: Option<Timestamp>,
+    #[arg(long, value_name = "TIME", value_parser = PeriodTime::parse)]
+    since: Option<PeriodTime>,
     /// End of the period: a duration before now, or a time. Default: now.
-    #[arg(long, value_name = "TIME", value_parser = period_start)]
-    until: Option<Timestamp>,
+    #[arg(long, value_name = "TIME", value_parser = PeriodTime::parse)]
+    until: Option<PeriodTime>,
     /// Only this resource.
     #[arg(long, value_name = "NAME")]
     resource: Option<String>,
@@ -70,16 +71,40 @@ pub(super) fn period_start(text: &str) -> Result<Timestamp, String> {
     since(text, Timestamp::now())
 }
 
+/// A time, or a duration before now. The manager counts the duration: the clock of this machine may differ from that of the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PeriodTime(String);
+
+impl PeriodTime {
+    /// Parses a time or a duration.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        period_start(text).map(|_| Self(text.to_owned()))
+    }
+
+    /// Returns the time a day ago.
+    pub(super) fn day_ago() -> Self {
+        Self(DEFAULT_PERIOD.to_owned())
+    }
+
+    /// Returns the text, for a question.
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Returns the time, at this one.
+    pub(super) fn at(&self, now: Timestamp) -> Timestamp {
+        since(&self.0, now).unwrap_or(now)
+    }
+}
+
 impl UsageArgs {
-    fn query(&self, since: Timestamp, with_flavors: bool) -> String {
-        let mut query = format!("?since={}", encoded(&since.to_string()));
-        let until = self.until.map(|until| until.to_string());
+    fn query(&self, since: &PeriodTime, with_flavors: bool) -> String {
+        let mut query = format!("?since={}", encoded(since.text()));
+        let until = self.until.as_ref().map(PeriodTime::text);
         let by = self.by.map(UsageGroup::as_str);
         let flavors = with_flavors.then_some("true");
         let resource = self.resource.as_deref();
-        for (name, value) in
-            [("until", until.as_deref()), ("by", by), ("resource", resource), ("flavors", flavors)]
-        {
+        for (name, value) in [("until", until), ("by", by), ("resource", resource), ("flavors", flavors)] {
             if let Some(value) = value {
                 let _ = write!(query, "&{name}={}", encoded(value));
             }
@@ -108,7 +133,7 @@ impl UsageArgs {
     }
 
     /// Reads the report of the cluster, or of the namespace if a flag selects it or if the user may see no more.
-    async fn read(&self, session: &Session, since: Timestamp, with_flavors: bool) -> anyhow::Result<Value> {
+    async fn read(&self, session: &Session, since: &PeriodTime, with_flavors: bool) -> anyhow::Result<Value> {
         let query = self.query(since, with_flavors);
         let own = format!("namespaces/{}/usagereports{query}", encoded(&session.namespace));
         if self.connection.namespace.is_some() {
@@ -154,25 +179,22 @@ pub(crate) async fn run(args: &UsageArgs) -> anyhow::Result<ExitCode> {
     if !is_csv {
         args.table.format()?;
     }
-    let since = match args.since {
-        Some(since) => since,
-        None => period_start(DEFAULT_PERIOD).map_err(anyhow::Error::msg)?,
-    };
-    if args.until.is_some_and(|until| until <= since) {
+    let (since, now) = (args.since.clone().unwrap_or_else(PeriodTime::day_ago), Timestamp::now());
+    if args.until.as_ref().is_some_and(|until| until.at(now) <= since.at(now)) {
         return Err(wrong_use("--until: the end of the period is not after its start"));
     }
     args.table.check_manager("the history")?;
     let prices = args.prices.as_deref().map(read_prices).transpose()?;
     let with_flavors = prices.as_ref().is_some_and(Prices::depend_on_flavors);
     let session = args.connection.connect().await?;
-    let mut answer = args.read(&session, since, with_flavors).await?;
+    let mut answer = args.read(&session, &since, with_flavors).await?;
     note_partial(&answer);
     let report: UsageReport = read(&answer)?;
     let bill = prices.map(|prices| prices.bill(&report)).transpose().map_err(anyhow::Error::msg)?;
     if let Some(bill) = &bill {
         bill.add_to(&mut answer);
     }
-    print(args, &answer, bill.as_ref(), since)?;
+    print(args, &answer, bill.as_ref(), since.at(time_of(&answer)))?;
     if !report.attribution.is_empty() && !is_csv && args.table.format()?.is_none() {
         note(&report.attribution);
     }
@@ -196,4 +218,33 @@ fn print(args: &UsageArgs, answer: &Value, bill: Option<&Bill>, since: Timestamp
             None => views::usage(&report, since, look),
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        usage: UsageArgs,
+    }
+
+    #[test]
+    fn durations_are_counted_by_the_clock_of_the_manager() {
+        for (words, query) in [
+            (vec![], "?since=24h"),
+            (vec!["--since", "10m"], "?since=10m"),
+            (vec!["--since", "7d", "--until", "1d"], "?since=7d&until=1d"),
+            (vec!["--since", "2026-01-01T00:00:00Z"], "?since=2026-01-01T00%3A00%3A00Z"),
+        ] {
+            let args = Line::try_parse_from(["usage"].into_iter().chain(words)).unwrap().usage;
+            let since = args.since.clone().unwrap_or_else(PeriodTime::day_ago);
+            assert_eq!(args.query(&since, false), query);
+        }
+        let now = "2026-01-01T00:10:00Z".parse().unwrap();
+        assert_eq!(PeriodTime::parse("10m").unwrap().at(now).to_string(), "2026-01-01T00:00:00Z");
+        assert!(PeriodTime::parse("yesterday").is_err());
+    }
 }
