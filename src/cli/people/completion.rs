@@ -105,7 +105,7 @@ pub(crate) fn run(command: Command, words: &[String]) -> anyhow::Result<()> {
 
 fn candidates(mut command: Command, words: &[String]) -> Vec<String> {
     command.build();
-    let (words, split) = joined(words);
+    let (words, kept) = joined(words);
     let (last, before) = match words.split_last() {
         Some((last, before)) => (last.as_str(), before),
         None => ("", before_none()),
@@ -117,11 +117,10 @@ fn candidates(mut command: Command, words: &[String]) -> Vec<String> {
         found.retain(|word| word.starts_with(prefix));
         found
     };
-    match (last.split_once('='), place.awaited) {
+    let found: Vec<String> = match (last.split_once('='), place.awaited) {
         (Some((flag, value)), None) if flag.starts_with("--") => {
             let found = place.flag(flag).map(|arg| values(arg, value)).unwrap_or_default();
-            // bash replaces only the text after the sign.
-            found.into_iter().map(|name| if split { name } else { format!("{flag}={name}") }).collect()
+            found.into_iter().map(|name| format!("{flag}={name}")).collect()
         }
         (_, Some(arg)) => values(arg, last),
         (_, None) if last.starts_with('-') => {
@@ -143,33 +142,37 @@ fn candidates(mut command: Command, words: &[String]) -> Vec<String> {
             }
             found
         }
-    }
+    };
+    found.into_iter().map(|word| word.get(kept..).map_or_else(|| word.clone(), str::to_owned)).collect()
 }
 
 const fn before_none() -> &'static [String] {
     &[]
 }
 
-/// Joins words that bash splits at signs of equality: `--status`, `=`, `p`. Returns whether the last word was joined.
-fn joined(words: &[String]) -> (Vec<String>, bool) {
+/// Joins words that bash splits at signs of equality and colons: `--status`, `=`, `p`, or `nlp`, `:`, `h100`. Returns the length of the part
+/// of the last word that bash keeps: it replaces only the text after the last sign.
+fn joined(words: &[String]) -> (Vec<String>, usize) {
     let mut found: Vec<String> = Vec::new();
-    let mut split = false;
+    let (mut kept, mut is_open) = (0, false);
     for word in words {
-        let takes = |flag: &&mut String| flag.starts_with("--") && !flag.contains('=');
-        let is_open = split && found.last().is_some_and(|flag| flag.ends_with('='));
-        if word == "="
-            && let Some(flag) = found.last_mut().filter(takes)
-        {
-            flag.push('=');
-            split = true;
-        } else if is_open && let Some(flag) = found.last_mut() {
-            flag.push_str(word);
+        let is_sign = word == "=" || word == ":";
+        let is_flag = |last: &str| last.starts_with("--") && !last.contains('=');
+        let takes = |last: &&mut String| {
+            is_open || (is_sign && !last.is_empty() && (word == "=" || !is_flag(last.as_str())))
+        };
+        if let Some(last) = found.last_mut().filter(takes) {
+            last.push_str(word);
+            is_open = is_sign;
+            if is_sign {
+                kept = last.len();
+            }
         } else {
             found.push(word.clone());
-            split = false;
+            (kept, is_open) = (0, false);
         }
     }
-    (found, split)
+    (found, kept)
 }
 
 /// The command line before the cursor.
@@ -283,6 +286,44 @@ mod tests {
     }
 
     #[test]
+    fn words_that_bash_splits_are_joined() {
+        for (line, expected, kept) in [
+            ("--status = p", vec!["--status=p"], 9),
+            ("--status = p x", vec!["--status=p", "x"], 0),
+            ("--quota nlp : h100 : nv", vec!["--quota", "nlp:h100:nv"], 9),
+            ("--quota = nlp : h", vec!["--quota=nlp:h"], 12),
+            ("--priority job/x =", vec!["--priority", "job/x="], 6),
+            ("--quota nlp:h100:nv", vec!["--quota", "nlp:h100:nv"], 0),
+            ("--quota :", vec!["--quota", ":"], 0),
+        ] {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let (found, length) = joined(&words);
+            assert_eq!((found, length), (expected.into_iter().map(str::to_owned).collect(), kept), "{line}");
+        }
+        let words = ["list", "cq", "--output", "=", "n"].map(str::to_owned);
+        assert_eq!(candidates(super::super::kueuectl::command(), &words), ["name"]);
+    }
+
+    #[test]
+    fn changes_complete_to_the_kinds_that_they_take() {
+        let types = |flag: &str| {
+            let words = ["what-if", flag, ""].map(str::to_owned);
+            candidates(crate::cli::Cli::command(), &words)
+        };
+        for (flag, queues) in
+            [("--stop", vec!["clusterqueue/", "localqueue/"]), ("--delete", vec![]), ("--priority", vec![])]
+        {
+            let found = types(flag);
+            let of_queues: Vec<&str> = ["clusterqueue/", "localqueue/", "cohort/"]
+                .into_iter()
+                .filter(|kind| found.iter().any(|word| word == kind))
+                .collect();
+            assert_eq!(of_queues, queues, "{flag}");
+            assert!(found.iter().any(|word| word == "workload/"), "{flag}: {found:?}");
+        }
+    }
+
+    #[test]
     fn verbs_kinds_flags_and_values_complete() {
         assert_eq!(complete("st"), ["stop"]);
         assert_eq!(complete("stop "), ["workload", "localqueue", "clusterqueue"]);
@@ -366,13 +407,13 @@ mod tests {
             ("man list wor", vec!["workload"]),
             ("create cq x --queuing-strategy S", vec!["StrictFIFO"]),
             ("--contex", vec!["--context"]),
-            ("simulate --stop co", vec!["cohort/"]),
+            ("simulate --stop cl", vec!["clusterqueue/"]),
         ] {
             assert_eq!(complete(line), expected, "{line}");
         }
-        // bash splits the value from the flag; that value is no argument of the verb.
+        // bash splits the value from the flag, which is no argument of the verb, and a class from its job.
         assert_eq!(joined(&["--a", "=", "b", "c"].map(str::to_owned)).0, ["--a=b", "c"]);
-        assert_eq!(joined(&["x", "=", "b"].map(str::to_owned)).0, ["x", "=", "b"]);
+        assert_eq!(joined(&["job/x", "=", "b"].map(str::to_owned)).0, ["job/x=b"]);
     }
 
     #[test]

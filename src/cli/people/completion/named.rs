@@ -35,8 +35,8 @@ const SHOWN_KINDS: [&str; 9] = [
 /// Verbs that are followed by a kind and names of its objects.
 const ACTING: [&str; 9] =
     ["stop", "resume", "move", "reprioritize", "delete", "describe", "get", "edit", "patch"];
-/// Kinds of queues that `simulate` changes.
-const QUEUE_KINDS: [&str; 3] = ["clusterqueue", "localqueue", "cohort"];
+/// Kinds of queues that `simulate` and `what-if` stop.
+const QUEUE_KINDS: [&str; 2] = ["clusterqueue", "localqueue"];
 
 /// The kind of an argument's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,10 @@ pub(super) enum Named {
     Workload,
     /// `TYPE/NAME` of a queue, a workload or a job.
     Changed,
+    /// `TYPE/NAME` of a workload or a job.
+    ChangedJob,
+    /// `TYPE/NAME=CLASS` of a workload or a job, with a WorkloadPriorityClass.
+    JobAndClass,
     /// A kind, then names of its objects.
     KindAndName,
     Context,
@@ -89,7 +93,9 @@ impl Named {
             "level" => Self::Level,
             "drain_node" | "drain" | "like" => Self::Node,
             "quota" | "borrow" | "lend" if is_simulated => Self::Quota,
-            "stop" | "priority" | "delete" | "watch_for" if is_simulated => Self::Changed,
+            "stop" if is_simulated => Self::Changed,
+            "delete" | "watch_for" if is_simulated => Self::ChangedJob,
+            "priority" if is_simulated => Self::JobAndClass,
             "for_job" => Self::Job,
             "before" | "victim" | "preemptor" => Self::Workload,
             "context" => Self::Context,
@@ -146,8 +152,9 @@ impl Named {
             Self::Verb => verbs(asked.program, asked.given),
             Self::KindAndName if asked.given.is_empty() && !asked.prefix.contains('/') => texts(&SHOWN_KINDS),
             Self::Job if !asked.prefix.contains('/') => job_types(),
-            Self::Changed if !asked.prefix.contains('/') => {
-                let mut types: Vec<String> = QUEUE_KINDS.iter().map(|kind| format!("{kind}/")).collect();
+            Self::Changed | Self::ChangedJob | Self::JobAndClass if !asked.prefix.contains('/') => {
+                let queues = QUEUE_KINDS.iter().filter(|_| self == Self::Changed);
+                let mut types: Vec<String> = queues.map(|kind| format!("{kind}/")).collect();
                 types.extend(["workload/".to_owned()].into_iter().chain(job_types()));
                 types
             }
@@ -207,10 +214,16 @@ impl Named {
                 let kind = asked.given.first().copied().unwrap_or_default();
                 names(of_type(session, kind).await?)
             }
+            Self::JobAndClass if asked.prefix.contains('=') => {
+                let object = asked.prefix.split('=').next().unwrap_or_default();
+                let classes = names(list(session, &all_path(&Kind::WorkloadPriorityClass.resource())).await?);
+                classes.into_iter().map(|class| format!("{object}={class}")).collect()
+            }
             _ => {
                 let kind = asked.prefix.split('/').next().unwrap_or_default();
                 let names = names(of_type(session, kind).await?);
-                names.into_iter().map(|name| format!("{kind}/{name}")).collect()
+                let end = if self == Self::JobAndClass { "=" } else { "" };
+                names.into_iter().map(|name| format!("{kind}/{name}{end}")).collect()
             }
         })
     }
