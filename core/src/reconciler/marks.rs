@@ -1,12 +1,11 @@
 //! Which objects need a step because another object changed.
 
 use super::kinds::rules;
-use super::messages::Effect;
 use super::queues::admission_checks::AdmissionChecks;
 use super::{ReconcileKey, Reconciler};
 use crate::api::{ObjectKey, OwnerRecord};
 use crate::cache::pod_owners::RecheckedPods;
-use crate::cache::{JobId, Kind, PodChange, UsageUpdate, WorkloadChange};
+use crate::cache::{Kind, PodChange, UsageUpdate, WorkloadChange};
 use crate::frameworks::{JobKind, JobView, RelatedKey, RelatedKind, UnitKey};
 use crate::lifecycle::reservation;
 use std::sync::Arc;
@@ -132,8 +131,7 @@ impl Reconciler {
         if object.kind.in_reviews {
             self.snapshot_builder.mark_references_stale();
         }
-        let jobs: Vec<JobId> = self.cache.jobs_reading(object).cloned().collect();
-        self.read_again(jobs);
+        self.writes.read_again(self.cache.jobs_reading(object).cloned());
     }
 
     /// Reads the jobs again that await an object of a kind, whose list is complete now.
@@ -141,13 +139,7 @@ impl Reconciler {
         if kind.in_reviews {
             self.snapshot_builder.mark_references_stale();
         }
-        let jobs: Vec<JobId> = self.cache.jobs_awaiting(kind).cloned().collect();
-        self.read_again(jobs);
-    }
-
-    fn read_again(&mut self, jobs: Vec<JobId>) {
-        let read = |(kind, key): JobId| Effect::Refetch { kind: Kind::Job(kind), key };
-        self.writes.emit_all(jobs.into_iter().map(read));
+        self.writes.read_again(self.cache.jobs_awaiting(kind).cloned());
     }
 
     /// Marks the Workloads that a job owns, that was made for it, and that it names.

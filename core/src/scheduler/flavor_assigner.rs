@@ -8,7 +8,7 @@ use super::compiled::{CompiledClusterQueue, CompiledResourceGroup, GroupFlavor};
 use super::config::{Flavor, UndeclaredResources};
 use super::granular_mode::{GranularMode, PreemptionMode, Requester};
 use super::matching::flavor_mismatch;
-use super::preemption::SchedulingContext;
+use super::preemption::{FlavorRules, SchedulingContext};
 use super::requests::{add_usage, pod_set_groups, requests_by_resource, usage_of};
 use super::reserving_workloads::ReservingWorkload;
 use super::tentative_assignment::{GroupFlavorIndex, PodSetGroupFlavors, TentativeAssignment};
@@ -434,13 +434,14 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
         group: &CompiledResourceGroup,
         group_flavors: &PodSetGroupFlavors,
     ) -> Option<String> {
-        mismatch((&*self.context, &self.request), name, group, &group_flavors.pod_set_indexes)
+        let rules = self.context.flavor_rules();
+        mismatch((rules, &self.request), name, group, &group_flavors.pod_set_indexes)
     }
 }
 
 /// Returns why a flavor does not suit pod sets that share their flavors, whatever is in use; `None` if it does.
 pub(super) fn mismatch(
-    (context, request): (&SchedulingContext, &AssignRequest),
+    (rules, request): (FlavorRules<'_>, &AssignRequest),
     name: &Arc<str>,
     group: &CompiledResourceGroup,
     members: &[usize],
@@ -449,7 +450,7 @@ pub(super) fn mismatch(
         return Some(format!("flavor {name} not found"));
     };
     let sets = || members.iter().filter_map(|index| request.pod_sets.get(*index));
-    topology::topology_mismatch(context, request, name, group, sets())
+    topology::topology_mismatch((rules, request), name, group, sets())
         .or_else(|| sets().find_map(|set| flavor_mismatch(name, flavor, &set.pod_requirements)))
 }
 

@@ -12,7 +12,6 @@
 
 mod afs_usage;
 mod alone;
-mod borrowers;
 mod capacity_reservations;
 mod compiled;
 mod concurrent_admission;
@@ -40,6 +39,7 @@ mod preemption;
 mod preemption_history;
 mod process_preemption;
 mod queries;
+mod quota_needs;
 mod requests;
 mod reserving_workloads;
 mod second_pass;
@@ -53,7 +53,6 @@ pub use crate::queue::{
     PendingPosition, PodSet, QueueStanding, Variant, Verdict, Workload, WrongFlavor,
 };
 pub use crate::quota::{FlavorResource, NodeRef};
-pub use borrowers::PathLimit;
 pub use capacity_reservations::Preemption;
 pub use config::{
     AdmissionFairSharing, Charge, ClusterQueue, Cohort, EngineGates, EngineSettings, FairStrategy, Flavor,
@@ -69,7 +68,8 @@ pub use explanation::{
 };
 pub use flavor_capacity::{CapacityQuestion, CapacityReport, FlavorCapacity};
 pub use job_capacity::{JobCapacity, JobPodSet, JobPods};
-pub use obstacle::{BehindHead, Obstacle, QuotaNeed};
+pub use obstacle::{BehindHead, Obstacle};
 pub use obstacle_text::ObstacleReader;
 pub use preemption::{Attempt, EvictionRank, EvictionRule, EvictionScope, PreemptionPolicy, VictimPriority};
+pub use quota_needs::{PathLimit, QuotaNeed};
 pub use second_pass::SecondPassRequest;

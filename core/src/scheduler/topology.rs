@@ -12,7 +12,7 @@ use super::decision::PodSetPlacement;
 use super::engine::Engine;
 use super::flavor_assigner::{AssignRequest, blocker_without_amounts};
 use super::granular_mode::PreemptionMode;
-use super::preemption::{SchedulingContext, Target};
+use super::preemption::{FlavorRules, SchedulingContext, Target};
 use super::reserving_workloads::ReservingWorkload;
 use super::tentative_assignment::{PodSetGroupFlavors, TentativeAssignment};
 use crate::api::reason::PendingReason;
@@ -82,26 +82,25 @@ impl TasAssignment {
 
 /// Why the topology of a flavor does not suit the pods, if it does not.
 pub(super) fn topology_mismatch<'a>(
-    context: &SchedulingContext,
-    request: &AssignRequest,
+    (rules, request): (FlavorRules<'_>, &AssignRequest),
     name: &Arc<str>,
     group: &CompiledResourceGroup,
     mut sets: impl Iterator<Item = &'a PodSet>,
 ) -> Option<String> {
-    if !context.settings.gates.topology {
+    if !rules.gates.topology {
         return None;
     }
     let has_topology = |name: &str| request.flavors.get(name).is_some_and(|f| f.topology_name.is_some());
     let mut queue_flavors = request.queue.groups.iter().flat_map(|group| &group.flavors);
     let all_have_topology = queue_flavors.all(|flavor| has_topology(&flavor.name));
     let topology = has_topology(name);
-    if topology && request.workload.is_slice && !context.settings.gates.elastic_topology {
+    if topology && request.workload.is_slice && !rules.gates.elastic_topology {
         return Some(format!(
             "flavor {name} has a topology, which elastic jobs need the feature gate ElasticJobsViaWorkloadSlicesWithTAS for"
         ));
     }
     let mismatch = |set: &PodSet| match (set.pod_requirements.is_explicit(), topology) {
-        (true, true) if context.topology.lacks_level(name, &set.pod_requirements) => {
+        (true, true) if rules.topology.lacks_level(name, &set.pod_requirements) => {
             Some(format!("flavor {name} does not contain the requested level"))
         }
         // A resource group that no pod of the set requests only counts quota; its flavor does not decide where pods

@@ -8,7 +8,7 @@ use super::restarts::RestartedWorkloads;
 use super::running_children::RunningChildren;
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
-use crate::cache::Kind;
+use crate::cache::{JobId, Kind};
 use crate::lifecycle::backoff;
 use crate::reconciler::WriteLimits;
 use crate::reconciler::messages::{Effect, Verb, Write};
@@ -193,6 +193,12 @@ impl Writes {
 
     pub(crate) fn emit_all(&mut self, effects: impl IntoIterator<Item = Effect>) {
         self.effects.extend(effects);
+    }
+
+    /// Has jobs read again: what the cache has of them no longer says which pod sets they have.
+    pub(crate) fn read_again(&mut self, jobs: impl IntoIterator<Item = JobId>) {
+        let read = |(kind, key): JobId| Effect::Refetch { kind: Kind::Job(kind), key };
+        self.emit_all(jobs.into_iter().map(read));
     }
 
     /// Removes and returns all effects.

@@ -6,8 +6,9 @@
 use super::decision::PreemptionReason;
 use super::engine::Engine;
 use super::granular_mode::PreemptionMode;
-use super::obstacle::{Obstacle, QuotaNeed, lacks_nodes_alone};
+use super::obstacle::{Obstacle, lacks_nodes_alone};
 use super::preemption::{EvictionCandidate, Preemptor};
+use super::quota_needs::QuotaNeed;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::{Alone, Blocker, BlockerKind, PodSet, Workload};

@@ -14,7 +14,7 @@ pub use policy::{Attempt, EvictionRank, EvictionRule, EvictionScope, PreemptionP
 
 use super::afs_usage::AfsUsageLedger;
 use super::compiled::CompiledClusterQueue;
-use super::config::EngineSettings;
+use super::config::{EngineGates, EngineSettings};
 use super::configured_objects::{ConfiguredObjects, InactiveQueues};
 use super::decision::PreemptionReason;
 use super::reserving_workloads::{ReservingWorkload, ReservingWorkloads};
@@ -42,6 +42,13 @@ pub(super) struct SchedulingContext<'a> {
     pub(super) target_cache: Vec<CachedTargets>,
     /// Whether quota and nodes count as empty.
     pub(super) is_empty: bool,
+}
+
+/// What decides whether a flavor suits pods, whatever is in use.
+#[derive(Clone, Copy)]
+pub(super) struct FlavorRules<'a> {
+    pub(super) gates: &'a EngineGates,
+    pub(super) topology: &'a TasCache,
 }
 
 /// Result of an earlier target search. The usage alone is the key: it determines `frs_need_preemption`.
@@ -94,6 +101,11 @@ impl Target {
 }
 
 impl SchedulingContext<'_> {
+    /// Borrows the part that says whether a flavor suits pods.
+    pub(super) fn flavor_rules(&self) -> FlavorRules<'_> {
+        FlavorRules { gates: &self.settings.gates, topology: &*self.topology }
+    }
+
     /// Returns targets whose eviction makes the preemptor fit; empty if there are none.
     pub(super) fn find_targets(&mut self, preemptor: &Preemptor) -> Vec<Target> {
         let same_usage = |cached: &&CachedTargets| cached.usage == *preemptor.usage;
