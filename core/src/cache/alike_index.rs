@@ -1,8 +1,8 @@
 //! Workloads that have not finished, in groups of which all have the same queue, state and requests, for audits.
 //!
 //! Invariants: each is in one group, and one that decisions may treat otherwise, by an annotation, a gate or a check, is in a group of
-//! its own; a clone is a pointer, and a change after it copies one path of a tree; the groups cost what there is of them, not what is
-//! queued.
+//! its own; a clone is a pointer, and a change after it copies one path of a tree; a change of a Workload that stays in its group costs a
+//! comparison; the groups cost what there is of them, not what is queued.
 
 use super::records::WorkloadRecord;
 use super::state_index::{is_pending, pending_reason};
@@ -42,13 +42,13 @@ impl<'a> Alike<'a> {
     }
 }
 
-/// State of the Workloads of a group.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum GroupState {
+/// State of the Workloads of a group, with the name of a ClusterQueue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum GroupState<N> {
     /// They are pending with this reason.
     Waits(PendingReason),
     /// They have quota of this ClusterQueue.
-    Reserves(Arc<str>),
+    Reserves(N),
 }
 
 /// What the Workloads of a group have in common.
@@ -56,7 +56,7 @@ enum GroupState {
 struct GroupKey {
     /// Their LocalQueue; the one without a name if they name none.
     queue: ObjectKey,
-    state: GroupState,
+    state: GroupState<Arc<str>>,
     /// Address of their requests, which are interned. The group keeps these, so that no others get the address.
     requests: usize,
 }
@@ -68,10 +68,38 @@ struct Group {
     members: OrderTree<ObjectKey>,
 }
 
+/// The group of a Workload, as its record says it. It is derived twice at each change of a Workload, so it borrows and allocates
+/// nothing; its key is made only if the group changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct GroupOf<'r> {
+    namespace: &'r Arc<str>,
+    /// Name of the LocalQueue, if it is not empty.
+    queue: Option<&'r Arc<str>>,
+    state: GroupState<&'r str>,
+    /// Address of the requests.
+    requests: usize,
+}
+
+impl GroupOf<'_> {
+    fn key(&self) -> GroupKey {
+        GroupKey {
+            queue: ObjectKey {
+                namespace: Arc::clone(self.namespace),
+                name: self.queue.cloned().unwrap_or_default(),
+            },
+            state: match self.state {
+                GroupState::Waits(reason) => GroupState::Waits(reason),
+                GroupState::Reserves(queue) => GroupState::Reserves(Arc::from(queue)),
+            },
+            requests: self.requests,
+        }
+    }
+}
+
 /// Where a Workload is.
-#[derive(Debug, PartialEq)]
-enum Place {
-    Grouped(GroupKey),
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place<'r> {
+    Grouped(GroupOf<'r>),
     Alone,
     Nowhere,
 }
@@ -91,8 +119,8 @@ fn has_requests_alone(record: &WorkloadRecord) -> bool {
         && status.reclaimable_pods.is_empty()
 }
 
-impl Place {
-    fn of(record: &WorkloadRecord) -> Self {
+impl<'r> Place<'r> {
+    fn of(record: &'r WorkloadRecord) -> Self {
         let is_true = |kind| conditions::is_true(&record.status, kind);
         if is_true(ConditionType::Finished) {
             return Self::Nowhere;
@@ -102,16 +130,16 @@ impl Place {
         }
         let state = match (is_pending(record), &record.status.admission) {
             (true, _) if !is_true(ConditionType::QuotaReserved) => GroupState::Waits(pending_reason(record)),
-            (false, Some(admission)) => GroupState::Reserves(Arc::from(admission.cluster_queue.as_str())),
+            (false, Some(admission)) => GroupState::Reserves(admission.cluster_queue.as_str()),
             _ => return Self::Alone,
         };
-        let queue = ObjectKey {
-            namespace: Arc::clone(&record.meta.key.namespace),
-            name: record.queue_name.clone().unwrap_or_default(),
-        };
         let requests = record.effective_requests.pod_sets.as_ref();
-        let requests = requests.map_or(0, |sets| Arc::as_ptr(sets).cast::<()>().addr());
-        Self::Grouped(GroupKey { queue, state, requests })
+        Self::Grouped(GroupOf {
+            namespace: &record.meta.key.namespace,
+            queue: record.queue_name.as_ref().filter(|name| !name.is_empty()),
+            state,
+            requests: requests.map_or(0, |sets| Arc::as_ptr(sets).cast::<()>().addr()),
+        })
     }
 }
 
@@ -126,23 +154,23 @@ pub(super) struct AlikeIndex {
 impl AlikeIndex {
     /// Moves a Workload from where it was to where it is.
     pub(super) fn replace(&mut self, old: Option<&WorkloadRecord>, new: Option<&WorkloadRecord>) {
-        let place = |record: Option<&WorkloadRecord>| record.map_or(Place::Nowhere, Place::of);
-        let (before, after) = (place(old), place(new));
+        let (before, after) = (old.map_or(Place::Nowhere, Place::of), new.map_or(Place::Nowhere, Place::of));
         if before == after {
             return;
         }
         if let Some(old) = old {
-            self.remove(&old.meta.key, &before);
+            self.remove(&old.meta.key, before);
         }
         if let Some(new) = new {
             self.insert(new, after);
         }
     }
 
-    fn insert(&mut self, record: &WorkloadRecord, place: Place) {
+    fn insert(&mut self, record: &WorkloadRecord, place: Place<'_>) {
         let key = record.meta.key.clone();
         match place {
             Place::Grouped(group) => {
+                let group = group.key();
                 if !self.groups.contains_key(&group) {
                     let requests = record.effective_requests.pod_sets.clone();
                     self.groups.insert_mut(group.clone(), Group { requests, ..Group::default() });
@@ -156,13 +184,14 @@ impl AlikeIndex {
         }
     }
 
-    fn remove(&mut self, key: &ObjectKey, place: &Place) {
+    fn remove(&mut self, key: &ObjectKey, place: Place<'_>) {
         match place {
             Place::Grouped(of) => {
-                let Some(group) = self.groups.get_mut(of) else { return };
+                let of = of.key();
+                let Some(group) = self.groups.get_mut(&of) else { return };
                 group.members.remove(key, &mut self.copies);
                 if group.members.len() == 0 {
-                    self.groups.remove_mut(of);
+                    self.groups.remove_mut(&of);
                 }
             }
             Place::Alone => drop(self.alone.remove(key, &mut self.copies)),
@@ -218,15 +247,37 @@ mod tests {
         Arc::new(record)
     }
 
+    /// Requests of Workloads with an even and with an odd number.
+    fn two_requests() -> [Arc<EffectiveRequests>; 2] {
+        let requests = || {
+            let sets: Arc<[PodSet]> = Arc::from([PodSet::default()]);
+            Arc::new(EffectiveRequests { pod_sets: Some(sets), ..EffectiveRequests::default() })
+        };
+        [requests(), requests()]
+    }
+
+    /// While a snapshot has the index, a change copies what it replaces.
+    #[test]
+    fn a_version_of_the_same_group_copies_nothing() {
+        let requests = two_requests();
+        let mut index = AlikeIndex::default();
+        for number in [0, 2, 4] {
+            index.replace(None, Some(&record(number, 0, 0, &requests)));
+        }
+        let published = index.clone();
+        let (old, same) = (record(2, 0, 0, &requests), record(2, 0, 0, &requests));
+        index.replace(Some(&old), Some(&same));
+        assert_eq!((index.copies.0, index.groups().len()), (0, 1));
+        index.replace(Some(&same), Some(&record(2, 0, 1, &requests)));
+        assert!(index.copies.0 > 0 && index.groups().len() == 2);
+        assert_eq!(published.groups().iter().map(Alike::count).collect::<Vec<_>>(), [3]);
+    }
+
     proptest! {
         /// The groups follow from the Workloads, whatever they were before.
         #[test]
         fn groups_follow_from_the_workloads(changes in prop::collection::vec((0_u8..9, 0_u8..2, 0_u8..6), 0..40)) {
-            let requests = || {
-                let sets: Arc<[PodSet]> = Arc::from([PodSet::default()]);
-                Arc::new(EffectiveRequests { pod_sets: Some(sets), ..EffectiveRequests::default() })
-            };
-            let requests = [requests(), requests()];
+            let requests = two_requests();
             let mut index = WorkloadIndex::default();
             for (number, queue, state) in changes {
                 let new = record(number, queue, state, &requests);
@@ -239,7 +290,7 @@ mod tests {
                 let mut expected: BTreeMap<String, Vec<&ObjectKey>> = BTreeMap::new();
                 for record in index.starting_at(0) {
                     match Place::of(record) {
-                        Place::Grouped(group) => expected.entry(format!("{group:?}")).or_default().push(&record.meta.key),
+                        Place::Grouped(group) => expected.entry(format!("{:?}", group.key())).or_default().push(&record.meta.key),
                         Place::Alone => expected.entry(record.meta.key.to_string()).or_default().push(&record.meta.key),
                         Place::Nowhere => {}
                     }

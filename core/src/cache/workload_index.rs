@@ -109,12 +109,12 @@ impl WorkloadIndex {
         self.tree.iter_from(position).0.map(|item| &item.0)
     }
 
-    /// Iterates over the Workloads that a user submitted, in order, from a key on; none where submitters are not read.
+    /// Iterates over the keys of the Workloads that a user submitted, in order, from a key on; none where submitters are not read.
     pub fn of_submitter<'a>(
         &'a self,
         user: &str,
         first: ObjectKey,
-    ) -> impl Iterator<Item = &'a Arc<WorkloadRecord>> + use<'a> {
+    ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
         self.submitters.starting_at(submitter_name(user), first)
     }
 

@@ -178,7 +178,7 @@ fn the_index_of_submitters_follows_and_is_empty_without_a_key() {
     let names = |core: &Core, user: &str| -> Vec<String> {
         let index = core.state.snapshot().workloads;
         let own = index.of_submitter(user, ObjectKey::new("", ""));
-        own.map(|record| record.meta.key.name.to_string()).collect()
+        own.map(|key| key.name.to_string()).collect()
     };
     for (key, found) in [(Some(SUBMITTER_ANNOTATION), vec!["w-a"]), (None, vec![])] {
         let mut core = core_with(key);

@@ -64,8 +64,11 @@ fn own<'a>(
     access: &'a Access,
     user: &str,
 ) -> impl Iterator<Item = &'a WorkloadRecord> + use<'a> {
-    let all = snapshot.workloads.of_submitter(user, ObjectKey::new("", ""));
-    all.map(|record| &**record).filter(move |record| access.sees(&record.meta.key.namespace))
+    let index = &snapshot.workloads;
+    let keys = index.of_submitter(user, ObjectKey::new("", ""));
+    keys.filter(move |key| access.sees(&key.namespace))
+        .filter_map(move |key| index.get(key))
+        .map(|record| &**record)
 }
 
 /// Returns the first namespaces with workloads of a user, at most `most`, whatever the user may read: the caller reviews a right in each

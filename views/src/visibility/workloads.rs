@@ -144,7 +144,7 @@ impl<'a> WorkloadPage<'a> {
         let index = &self.rows.snapshot.workloads;
         if let Some(user) = self.query.selector.submitter() {
             let start = start.clone();
-            let own = index.of_submitter(user, start.clone()).map(|record| &record.meta.key);
+            let own = index.of_submitter(user, start.clone());
             return Box::new(own.skip_while(move |key| **key == start));
         }
         Box::new(index.starting_at(index.up_to(start)).map(|record| &record.meta.key))
