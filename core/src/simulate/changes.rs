@@ -27,11 +27,9 @@ impl Start {
     ///
     /// # Errors
     /// The schemas of this build cannot be generated, which is a bug.
-    pub fn simulation(self, keep_going: Option<KeepGoing>) -> Result<Simulation, String> {
+    pub fn simulation(self, keep_going: Option<&KeepGoing>) -> Result<Simulation, String> {
         let mut simulation = Simulation::new(self.options)?;
-        if let Some(keep_going) = keep_going {
-            simulation.limit(keep_going);
-        }
+        simulation.limit(keep_going);
         self.problems.into_iter().for_each(|problem| simulation.add_problem(problem));
         self.stored.into_iter().for_each(|(kind, object)| simulation.load_stored(kind, object));
         simulation.apply_all(self.manifests);

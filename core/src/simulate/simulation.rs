@@ -149,11 +149,12 @@ impl Simulation {
     }
 
     /// Limits the simulation. What it says after it was stopped is worth nothing.
-    pub fn limit(&mut self, keep_going: KeepGoing) {
-        self.keep_going = Some(keep_going);
+    pub(super) fn limit(&mut self, keep_going: Option<&KeepGoing>) {
+        self.keep_going = keep_going.cloned();
     }
 
-    fn may_go_on(&self) -> bool {
+    /// Returns whether it has not been stopped.
+    pub(super) fn may_go_on(&self) -> bool {
         self.keep_going.as_ref().is_none_or(|may_go_on| may_go_on())
     }
 
@@ -204,11 +205,11 @@ impl Simulation {
 
     /// Runs the simulation until the given end.
     pub fn run(&mut self, until: Until) {
-        self.run_while(until, &|_| true);
+        self.run_to(until, &|_| false);
     }
 
-    /// Like `run`, as long as it is wanted; returns whether it has ended by itself.
-    pub(super) fn run_while(&mut self, until: Until, is_wanted: &dyn Fn(&Self) -> bool) -> bool {
+    /// Like `run`, but ends where the cluster is in this state; returns whether it has ended elsewhere, by itself.
+    pub(super) fn run_to(&mut self, until: Until, is_reached: &dyn Fn(&Self) -> bool) -> bool {
         self.begin();
         (self.settled, self.livelocked) = (false, false);
         let end = match until {
@@ -216,7 +217,7 @@ impl Simulation {
             Until::After(length) => self.start.checked_add(length).ok(),
         };
         let (mut idle, mut last_write) = (0, self.now);
-        while is_wanted(self) && self.may_go_on() {
+        while !is_reached(self) && self.may_go_on() {
             let expected = [self.job_runner.next_due(), self.arrivals.keys().next().copied()];
             let expected = expected.into_iter().flatten().min();
             let next = [expected, self.harness.core.next_due()].into_iter().flatten().min();

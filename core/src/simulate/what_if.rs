@@ -55,7 +55,7 @@ impl WhatIf {
         keep_going: Option<&KeepGoing>,
     ) -> Result<(Comparison, Report), NoComparison> {
         let Self { changes, namespace, until, watched } = self;
-        let load = |start: Start| start.simulation(keep_going.cloned()).map_err(NoComparison::Refused);
+        let load = |start: Start| start.simulation(keep_going).map_err(NoComparison::Refused);
         let run = |start: Simulation, changes: Option<Changes>| -> Result<Simulation, NoComparison> {
             let mut simulation = start;
             let changed = changes.map_or(Ok(()), |changes| changes.apply(&mut simulation, &namespace));

@@ -2,6 +2,8 @@
 //!
 //! Invariant: an answer has only what its reader may see, whatever was simulated.
 
+use std::sync::Arc;
+
 use futures::future::BoxFuture;
 use serde_json::Value;
 
@@ -12,8 +14,8 @@ use crate::cache::Kind;
 use crate::lifecycle::pods_ready::PodsReadyLimits;
 use crate::server::apis::estimates::AskEstimate;
 use crate::server::bounded_work::WorkTime;
-use crate::simulate::SimulationOptions;
 use crate::simulate::estimate::{Question, Refusal, estimate};
+use crate::simulate::{KeepGoing, SimulationOptions};
 use crate::visibility::access::Access;
 use crate::visibility::estimate::{refused, refused_at_once, unanswered, view};
 use crate::visibility::views::{Estimate, Verdict};
@@ -77,7 +79,8 @@ impl Asked {
             recorded: &[],
             sees: &|namespace| self.access.sees(namespace),
         };
-        let found = estimate(&question, &self.options, &|| time.is_left());
+        let keep_going: KeepGoing = Arc::new(move || time.is_left());
+        let found = estimate(&question, &self.options, Some(&keep_going));
         if found.as_ref().is_err_and(|none| none.refusal == Refusal::TooLong) {
             return Err(NoSimulation::TooLong);
         }

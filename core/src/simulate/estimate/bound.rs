@@ -11,7 +11,7 @@ use super::{Question, Refusal, Tree, loaded};
 use crate::api::ObjectKey;
 use crate::simulate::job_runner::PlannedRun;
 use crate::simulate::objects::key_of;
-use crate::simulate::simulation::{Simulation, SimulationOptions, Until};
+use crate::simulate::simulation::{KeepGoing, Simulation, SimulationOptions, Until};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(super) fn lower_bound(
     question: &Question<'_>,
     tree: &Tree<'_>,
     options: &SimulationOptions,
-    keep_going: &dyn Fn() -> bool,
+    keep_going: Option<&KeepGoing>,
 ) -> Result<Option<LowerBound>, Refusal> {
     let now = options.start;
     let preempted = tree.may_be_preempted(question.objects, &options.core.engine);
@@ -57,8 +57,7 @@ pub(super) fn lower_bound(
     };
     // Its checks are answered later, if at all.
     let is_reserved = |simulation: &Simulation| simulation.has(question.workload, "QuotaReserved");
-    let settled =
-        simulation.run_while(Until::Settled, &|simulation| keep_going() && !is_reserved(simulation));
+    let settled = simulation.run_to(Until::Settled, &is_reserved);
     if !is_reserved(&simulation) {
         let never = settled && !simulation.livelocked;
         return if never { Err(Refusal::NotAdmitted) } else { Ok(None) };

@@ -27,7 +27,7 @@ use self::run_times::{Amounts, Run as EndedRun, RunTimes};
 use self::scope::{CohortTree, serving, simulated};
 use super::job_runner::PlannedRun;
 use super::objects::{is_true, key_of, text_at, value_at};
-use super::simulation::{Simulation, SimulationOptions, Until};
+use super::simulation::{KeepGoing, Simulation, SimulationOptions, Until};
 use super::timeline::TimelineEventKind;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
@@ -122,15 +122,15 @@ pub struct RecordedRun {
     pub run: EndedRun,
 }
 
-/// Returns when a pending Workload may be admitted. `options.start` is now, and the objects are as they are then. `keep_going` is asked
-/// all the while.
+/// Returns when a pending Workload may be admitted. `options.start` is now, and the objects are as they are then. `keep_going` limits
+/// all simulations together.
 ///
 /// # Errors
 /// There is no range: why, and before when it is not admitted.
 pub fn estimate(
     question: &Question<'_>,
     options: &SimulationOptions,
-    keep_going: &dyn Fn() -> bool,
+    keep_going: Option<&KeepGoing>,
 ) -> Result<AdmissionRange, Box<NoRange>> {
     let tree = Tree::of(question, options.start)?;
     let found = tree.range(question, options, keep_going);
@@ -237,7 +237,7 @@ impl<'a> Tree<'a> {
         &self,
         question: &Question<'_>,
         options: &SimulationOptions,
-        keep_going: &dyn Fn() -> bool,
+        keep_going: Option<&KeepGoing>,
     ) -> Result<AdmissionRange, Refusal> {
         if !self.facts.iter().all(|facts| question.shows(facts)) {
             return Err(Refusal::Hidden);
@@ -295,12 +295,13 @@ fn loaded(
     objects: &[&(Kind, Value)],
     planned: BTreeMap<String, PlannedRun>,
     options: &SimulationOptions,
-    keep_going: &dyn Fn() -> bool,
+    keep_going: Option<&KeepGoing>,
 ) -> Result<Option<Simulation>, Refusal> {
     let mut simulation = Simulation::new(options.clone()).map_err(Refusal::Failed)?;
+    simulation.limit(keep_going);
     simulation.job_runner.plan(planned);
     for (kind, object) in objects {
-        if !keep_going() {
+        if !simulation.may_go_on() {
             return Ok(None);
         }
         simulation.load_stored(*kind, object.clone());
@@ -315,7 +316,7 @@ struct Run<'a> {
     objects: Vec<&'a (Kind, Value)>,
     facts: &'a [&'a Facts],
     options: &'a SimulationOptions,
-    keep_going: &'a dyn Fn() -> bool,
+    keep_going: Option<&'a KeepGoing>,
 }
 
 impl Run<'_> {
@@ -346,8 +347,7 @@ impl Run<'_> {
         let simulation = loaded(&self.objects, self.planned(pace), self.options, self.keep_going)?;
         let mut simulation = simulation.ok_or(Refusal::TooLong)?;
         let is_admitted = |simulation: &Simulation| simulation.has(self.workload, "Admitted");
-        let ended = simulation
-            .run_while(Until::Settled, &|simulation| (self.keep_going)() && !is_admitted(simulation));
+        let ended = simulation.run_to(Until::Settled, &is_admitted);
         self.check_known(&simulation)?;
         if is_admitted(&simulation) {
             Ok(simulation.now)

@@ -223,7 +223,7 @@ impl State {
     fn not_before(&self, cluster: &Cluster) -> Option<(f64, LowerBound)> {
         let (key, objects) = (ObjectKey::new(NAMESPACE, &self.name()), cluster.typed());
         let question = Question { workload: &key, objects: &objects, recorded: &[], sees: &|_| true };
-        let bound = match estimate(&question, &options(None), &|| true) {
+        let bound = match estimate(&question, &options(None), None) {
             Ok(range) => range.not_before,
             Err(none) => none.not_before,
         };

@@ -11,7 +11,9 @@ use sluice_core::api::ObjectKey;
 use sluice_core::simulate::estimate::{
     MAX_WORKLOADS, Question, Refusal, estimate, is_finished, reduce_finished,
 };
-use sluice_core::simulate::{Simulation, Until};
+use sluice_core::simulate::{KeepGoing, Simulation, Until};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
 fn answers_follow_by_hand() {
@@ -212,6 +214,31 @@ fn of_a_finished_workload_its_run_alone_counts() {
     assert!(lengths[1] * 4 < lengths[0] * 3, "{lengths:?}");
 }
 
+/// Wherever it is stopped, within an instant as well, an estimate has no other range than without a limit.
+#[test]
+fn a_stopped_estimate_has_no_range_of_its_own() {
+    let mut cluster = three_running();
+    for (name, queue) in [("x", "mixed"), ("y", "b"), ("z", "b")] {
+        cluster.running(name, queue, 1, 0);
+    }
+    cluster.pending("w", "a", 1, 5);
+    let whole = cluster.ask("w").unwrap();
+    let (key, objects) = (ObjectKey::new(NAMESPACE, "w"), cluster.typed());
+    let question = Question { workload: &key, objects: &objects, recorded: &[], sees: &|_| true };
+    let ask = |times: usize| {
+        let asked = AtomicUsize::new(0);
+        let keep_going: KeepGoing = Arc::new(move || asked.fetch_add(1, Ordering::Relaxed) < times);
+        estimate(&question, &options(None), Some(&keep_going)).map_err(|none| none.refusal)
+    };
+    let (mut times, mut stopped) = (1, 0);
+    while let Err(refusal) = ask(times) {
+        assert_eq!(refusal, Refusal::TooLong, "after {times} questions");
+        (times, stopped) = (times + times / 3 + 1, stopped + 1);
+    }
+    assert!(stopped > 8, "{stopped}");
+    assert_eq!(ask(times), Ok(whole));
+}
+
 #[test]
 fn an_estimate_takes_bounded_work() {
     let mut cluster = three_running();
@@ -219,7 +246,8 @@ fn an_estimate_takes_bounded_work() {
     cluster.pending("w", "a", 1, 5);
     let (key, objects) = (ObjectKey::new(NAMESPACE, "w"), cluster.typed());
     let question = Question { workload: &key, objects: &objects, recorded: &[], sees: &|_| true };
-    let stopped = estimate(&question, &options(None), &|| false).map_err(|none| none.refusal);
+    let stop: KeepGoing = Arc::new(|| false);
+    let stopped = estimate(&question, &options(None), Some(&stop)).map_err(|none| none.refusal);
     assert_eq!(stopped, Err(Refusal::TooLong));
     let (job, workload) = (cluster.objects.len() - 2, cluster.objects.last().unwrap().clone());
     cluster.objects.remove(job);

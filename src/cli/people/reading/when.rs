@@ -3,6 +3,7 @@
 //! Invariants: nothing is listed for a question without an answer; the durable record is read only if the stored Workloads have
 //! too few runs; a user who may not list the whole cluster gets the manager's answer, which has what this user may see.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -15,6 +16,7 @@ use crate::cli::people::offline::simulated::{self, SimulatedObjects};
 use crate::cli::people::pages::encoded;
 use crate::cli::people::source::VIEWS;
 use crate::cli::tools::recorded_runs::read_runs;
+use crate::simulate::KeepGoing;
 use crate::simulate::estimate::{NoRange, Question, RecordedRun, Refusal, TIME_LIMIT, estimate};
 use crate::visibility::estimate::{refused, refused_at_once, view};
 use crate::visibility::views::{Answer, Estimate, Verdict};
@@ -47,7 +49,8 @@ pub(super) async fn admission(
     let simulate = |recorded: &[RecordedRun]| {
         let begun = Instant::now();
         let question = Question { workload, objects: &objects, recorded, sees: &|_| true };
-        estimate(&question, &options, &|| begun.elapsed() < TIME_LIMIT)
+        let keep_going: KeepGoing = Arc::new(move || begun.elapsed() < TIME_LIMIT);
+        estimate(&question, &options, Some(&keep_going))
     };
     let mut found = simulate(&[]);
     if found.as_ref().is_err_and(|none| lacks_runs(none)) {
