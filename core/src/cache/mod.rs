@@ -165,6 +165,7 @@ impl Cache {
     /// Sets the key of the label or annotation that names the submitter of a Workload. To be called before the first object is stored.
     pub(crate) fn set_submitter_key(&mut self, key: Option<&str>) {
         self.shared.submitter_key = key.map(Box::from);
+        self.workloads.set_reads_submitters(key.is_some());
     }
 
     /// Starts a list of a kind: objects that are not in the list when it is complete were deleted.

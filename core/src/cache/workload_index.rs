@@ -60,6 +60,8 @@ pub struct WorkloadIndex {
     submitters: SubmitterIndex,
     alike: AlikeIndex,
     copies: Copies,
+    /// Whether the submitters of Workloads are read.
+    reads_submitters: bool,
 }
 
 impl WorkloadIndex {
@@ -80,6 +82,15 @@ impl WorkloadIndex {
         self.sizes.replace(old, None);
         self.submitters.replace(old, None);
         self.alike.replace(old, None);
+    }
+
+    pub(super) const fn set_reads_submitters(&mut self, reads: bool) {
+        self.reads_submitters = reads;
+    }
+
+    /// Whether the submitters of Workloads are read: without, a list of what a user submitted says nothing.
+    pub const fn reads_submitters(&self) -> bool {
+        self.reads_submitters
     }
 
     /// Number of Workloads.

@@ -40,6 +40,10 @@ impl WorkloadRecords {
         }
     }
 
+    pub(super) const fn set_reads_submitters(&mut self, reads: bool) {
+        self.index.set_reads_submitters(reads);
+    }
+
     pub(super) const fn index(&self) -> &WorkloadIndex {
         &self.index
     }

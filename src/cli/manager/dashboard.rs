@@ -93,7 +93,6 @@ pub(super) fn router(
         what_ifs: WhatIfAnswers::beside(&shared.core.estimates),
         replica: settings.replica(),
         lease,
-        reads_submitters: settings.reads_submitters(),
     };
     dashboard::router(Settings {
         links: args.dashboard_path_prefix.clone(),
@@ -120,8 +119,6 @@ struct PublishedState {
     what_ifs: WhatIfAnswers,
     replica: String,
     lease: Arc<LeaseFollower>,
-    /// Whether the state has the submitters of workloads.
-    reads_submitters: bool,
 }
 
 impl PublishedState {
@@ -222,7 +219,7 @@ impl PublishedState {
             PageQuestion::WhatIf(query) => {
                 Value::page(self.what_if(query, (access, user), (snapshot, source)).await?)
             }
-            PageQuestion::Mine(_) if !self.reads_submitters => {
+            PageQuestion::Mine(_) if !snapshot.workloads.reads_submitters() => {
                 return Err(ModelError::Invalid(NO_SUBMITTERS.to_owned()));
             }
             PageQuestion::Mine(query) => {
@@ -352,7 +349,7 @@ impl Models for PublishedState {
     }
 
     fn reads_submitters(&self) -> bool {
-        self.reads_submitters
+        self.published.load().workloads.reads_submitters()
     }
 
     fn own_namespaces(&self, user: &str) -> Vec<String> {

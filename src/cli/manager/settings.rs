@@ -149,11 +149,6 @@ impl ManagerSettings {
         core
     }
 
-    /// Returns whether lists know the submitters of workloads: a setting or a flag says what names them.
-    pub(super) fn reads_submitters(&self) -> bool {
-        self.args.record_submitter || !self.configuration.visibility.user_label.is_empty()
-    }
-
     pub(super) fn admission(&self) -> AdmissionSettings {
         let trusted = || self.args.submitter_trusted.iter().cloned().collect();
         AdmissionSettings {

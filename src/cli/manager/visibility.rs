@@ -43,7 +43,6 @@ pub(super) fn server(settings: &ManagerSettings, shared: &ManagerContext) -> (Ap
         }),
         replica: settings.replica(),
         tenant_detail: settings.tenant_detail(),
-        reads_submitters: settings.reads_submitters(),
     };
     let groups: [Arc<dyn ApiGroup>; 2] = [Arc::new(VisibilityGroup::new(published())), Arc::new(views)];
     let server = ApiServer {

@@ -164,8 +164,6 @@ pub struct ViewsGroup {
     pub replica: String,
     /// Details of shared queues that readers of a namespace may see.
     pub tenant_detail: TenantDetail,
-    /// Whether the snapshot has the submitters of workloads.
-    pub reads_submitters: bool,
 }
 
 impl ApiGroup for ViewsGroup {
@@ -185,7 +183,6 @@ impl ApiGroup for ViewsGroup {
             heard_until: (self.heard_until)(),
             replica: self.replica.clone(),
             tenant_detail: self.tenant_detail,
-            reads_submitters: self.reads_submitters,
             request,
         };
         Box::pin(async move { asked.answer().await.unwrap_or_else(|refusal| *refusal) })
@@ -207,7 +204,6 @@ struct Asked {
     heard_until: Option<Timestamp>,
     replica: String,
     tenant_detail: TenantDetail,
-    reads_submitters: bool,
     request: ResourceRequest,
 }
 

@@ -135,7 +135,6 @@ impl Views {
                     heard_until: Arc::new(|| None),
                     replica: "m-0".to_owned(),
                     tenant_detail: TenantDetail::Sums,
-                    reads_submitters: true,
                 })]
             }),
             Box::new(move |caller| {

@@ -184,6 +184,7 @@ fn the_index_of_submitters_follows_and_is_empty_without_a_key() {
         let mut core = core_with(key);
         core.put(Kind::Workload, ended("a", "ann"));
         assert_eq!(names(&core, "ann"), found, "{key:?}");
+        assert_eq!(core.state.snapshot().workloads.reads_submitters(), key.is_some());
         core.put(Kind::Workload, ended("a", "bob"));
         assert!(names(&core, "ann").is_empty());
         assert_eq!(names(&core, "bob"), found, "{key:?}");

@@ -3,8 +3,9 @@
 use crate::fixtures::leading_core::{Core, condition, put_job_and_workload};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
+use sluice::api::names::SUBMITTER_ANNOTATION;
 use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Delta};
+use sluice::reconciler::{CopiedKeys, CoreSettings, Delta};
 use sluice::scheduler::Supposition;
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::findings::audit;
@@ -21,7 +22,8 @@ pub(crate) const SECRET: &str = "secret";
 
 /// A StrictFIFO queue in which workloads of the other tenant run, and are before those of `ns`; one of these was preempted.
 pub(crate) fn core() -> Core {
-    let mut core = Core::new(CoreSettings::default());
+    let copied = CopiedKeys { submitter: Some(SUBMITTER_ANNOTATION.to_owned()), ..CopiedKeys::default() };
+    let mut core = Core::new(CoreSettings { copied, ..CoreSettings::default() });
     core.feed(Delta::Leading(false));
     core.put(Kind::Namespace, json!({"metadata": {"name": "secret-ns"}}));
     let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]}]);

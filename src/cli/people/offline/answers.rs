@@ -109,8 +109,6 @@ impl Answers {
             heard_until: Arc::new(|| None),
             replica: source.replica.clone(),
             tenant_detail: TenantDetail::default(),
-            // The settings of the manager say what names them.
-            reads_submitters: false,
         };
         Self { group, source, is_partial: missing.any }
     }

@@ -183,7 +183,9 @@ pub(super) fn of_file(path: &Path, namespace: String) -> anyhow::Result<Session>
     Ok(Session { dump: Some(Box::new(dump)), ..session })
 }
 
-fn load(core: CoreSettings, objects: impl Iterator<Item = Value>, source: &Source) -> OfflineState {
+fn load(mut core: CoreSettings, objects: impl Iterator<Item = Value>, source: &Source) -> OfflineState {
+    // The API server authenticates no user here: a list of what the user submitted is refused, and not empty.
+    core.copied.submitter = None;
     let now = source.time.unwrap_or_default();
     OfflineState::load(core, objects, (source.kind, now))
 }

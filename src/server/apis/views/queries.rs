@@ -14,7 +14,7 @@ impl Asked {
         let selector = WorkloadSelector::parse(&text).and_then(|selector| selector.with_labels(&labels));
         let mut selector = selector.map_err(|error| Box::new(status::bad_request(&error)))?;
         if selector.needs_reader() {
-            if !self.reads_submitters {
+            if !self.snapshot.workloads.reads_submitters() {
                 return Err(Box::new(status::bad_request(NO_SUBMITTERS)));
             }
             selector = selector.for_reader(&self.request.user.name);
