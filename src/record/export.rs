@@ -9,7 +9,7 @@ use super::recorder::Recorder;
 use super::rows::{AmountRow, OpenRow, RecordRow, WorkloadRow, timestamp};
 use super::runs::counted_since;
 use super::store::{KEEP_DAYS, KEEP_HOURS, Reading, StoreError, Times, parsed};
-use super::usage::MAX_BEHIND;
+use super::scan::MAX_BEHIND;
 use crate::history::Gap;
 use crate::visibility::history::Rollup;
 use crate::visibility::history::export::{

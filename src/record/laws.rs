@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 mod bounds;
+mod courses;
 mod exports;
 mod ownership;
 mod purge;

@@ -14,6 +14,7 @@ mod periods;
 mod recorder;
 mod rows;
 mod runs;
+mod scan;
 mod store;
 mod usage;
 

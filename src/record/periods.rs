@@ -44,6 +44,11 @@ impl<'a> Group<'a> {
         }
     }
 
+    /// Returns whether its sums are numbers of workloads, and not amounts.
+    pub(super) const fn is_of_workloads(&self) -> bool {
+        self.resource.is_empty()
+    }
+
     /// Returns the key of the group.
     pub(super) fn key(&self) -> String {
         let Self { cluster_queue, local_queue, namespace, priority_class, flavor, resource } = self;
@@ -123,6 +128,16 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 impl Sums {
+    /// Returns whether no time was used or lost.
+    pub(super) const fn is_unused(&self) -> bool {
+        self.used.is_zero() && self.lost.is_zero()
+    }
+
+    /// Returns the borrowed part of the used amount. An end that was observed late reduces the used amount only, not its borrowed part.
+    pub(super) fn borrowed_of_used(&self) -> i128 {
+        self.borrowed.0.min(self.used.0)
+    }
+
     /// Adds other sums.
     pub(super) fn add(&mut self, other: &Self) {
         self.used.add(other.used.0);

@@ -11,7 +11,7 @@ use super::runs::OpenRuns;
 use super::store::{
     CommitAt, CommitId, Committed, Contents, OpenError, Reading, Store, StoreError, is_damage,
 };
-use crate::history::{Entry, Gap, HistoryView, RecordKind, RecordedUsage, RunState, UsageQuery};
+use crate::history::{Entry, Gap, HistoryView, RecordKind, RecordedUsage, RunState, StepSum, UsageQuery};
 use crate::visibility::history::export::{ExportPage, ExportQuery};
 use crate::visibility::history::{PurgeTopic, PurgedRows, ReadRecord};
 use crate::visibility::page::ModelError;
@@ -289,6 +289,17 @@ impl ReadRecord for Recorder {
     fn usage(&self, query: &UsageQuery<'_>, history: &HistoryView, now: Timestamp) -> Option<RecordedUsage> {
         let _scanning = self.scanning.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.read_usage(query, history, now);
+        found.inspect_err(|error| tracing::warn!(%error, "the record cannot be read")).ok()
+    }
+
+    fn course(
+        &self,
+        query: &UsageQuery<'_>,
+        steps: &[(Timestamp, Timestamp)],
+        (history, now): (&HistoryView, Timestamp),
+    ) -> Option<Vec<Option<StepSum>>> {
+        let _scanning = self.scanning.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.read_course(query, steps, (history, now));
         found.inspect_err(|error| tracing::warn!(%error, "the record cannot be read")).ok()
     }
 

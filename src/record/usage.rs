@@ -1,25 +1,18 @@
-//! Usage in periods of any length, from the sums of hours and days and the open runs.
+//! Usage in periods of any length: sums by group, and the course of a resource.
 //!
-//! Invariants: a period begins and ends at full hours, which the answer names; full days are read as days, so that a month costs
-//! as much as thirty days and two days of hours.
+//! Invariants: rows have what the scan of the record counts; a course reads the period once, however many steps it has, and its steps
+//! add up to the usage of the period.
 
-use super::periods::{DAY, Exact, Group, HOUR, Sums, day_of, hour_of, split};
+use super::periods::{Group, Sums, day_of};
 use super::recorder::Recorder;
 use super::rows::timestamp;
-use super::runs::counted_since;
-use super::store::{KEEP_DAYS, KEEP_HOURS, StoreError};
+use super::store::StoreError;
 use crate::history::{
-    BorrowedParts, FlavorHours, Gap, HistoryView, PARTS, RecordedUsage, Usage, UsageGroup, UsageQuery,
-    UsageRow,
+    FlavorHours, HistoryView, RecordedUsage, StepSum, Usage, UsageGroup, UsageQuery, UsageRow,
 };
-use crate::quota::FlavorResource;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Maximum time since the last commit, in milliseconds, within which an answer counts runs until now. Without events there is a
-/// commit each half minute.
-pub(super) const MAX_BEHIND: i64 = 90_000;
 
 /// A group of the answer.
 #[derive(Clone, Debug, Default)]
@@ -50,89 +43,60 @@ impl Recorder {
         history: &HistoryView,
         now: Timestamp,
     ) -> Result<RecordedUsage, StoreError> {
-        let (reading, runs) = self.reading()?;
-        let times = reading.times()?;
-        let asked_at = now.as_millisecond();
-        let behind = times.until.filter(|until| asked_at.saturating_sub(*until) > MAX_BEHIND);
-        let now = behind.unwrap_or(asked_at);
-        let recorded = times.from.unwrap_or(now).max(asked_at.saturating_sub(KEEP_DAYS));
-        let recorded = recorded.max(times.days_from.unwrap_or(i64::MIN));
-        let start = query.from.as_millisecond().max(recorded);
-        let hours_from = asked_at.saturating_sub(KEEP_HOURS).max(times.hours_from.unwrap_or(i64::MIN));
-        let has_hours = |at: i64| at > hours_from.saturating_add(DAY);
-        let from = if has_hours(start) { hour_of(start) } else { day_of(start) };
-        let end = query.until.as_millisecond().saturating_sub(1);
-        let end = if has_hours(end) { hour_of(end) + HOUR } else { day_of(end) + DAY };
-        let until = if query.until.as_millisecond() >= now { now } else { end.min(now) };
+        let scan = self.scan(query, history, now)?;
         let mut summing = Summing { query, groups: BTreeMap::new(), all: Answer::default() };
-        // Before the first hour is closed, all hours are read by hour.
-        let closed = times.closed.unwrap_or(i64::MIN);
-        let parts = history.borrowed_parts(timestamp(now));
-        // The hours that are not closed, and their day, are read by hour.
-        for (by_day, start, end) in pieces(from, until, closed) {
-            reading.sums(by_day, start, end, |at, group, sums| {
-                summing.add(&group, sums, (at, closed), &parts);
-            })?;
+        scan.sums(true, |_, group, sums| summing.add(group, sums))?;
+        for run in scan.running() {
+            summing.count_running(&Group::of(&run.workload));
         }
-        for run in &runs {
-            let key = Group::of(&run.workload);
-            let counted = run.counted_until.max(from).max(counted_since(recorded, now));
-            if run.start < until {
-                summing.count_running(&key);
-            }
-            for row in run.amounts.iter().filter(|row| row.amount != 0) {
-                let key = Group { flavor: &row.flavor, resource: &row.resource, ..key };
-                split(counted, until, |hour, time| {
-                    let mut sums = Sums::default();
-                    sums.used.add_product(row.amount, time);
-                    summing.add(&key, sums, (hour, closed), &parts);
-                });
-            }
-        }
-        let mut gaps = reading.gaps(from, until)?;
-        // Time that is not committed yet is a gap, like time without a recorder.
-        gaps.extend(behind.map(|behind| Gap {
-            start: timestamp(behind),
-            end: timestamp(asked_at),
-            unknown_ends: 0,
-        }));
         Ok(RecordedUsage {
-            usage: summing.usage(timestamp(from.max(recorded))),
-            until: timestamp(until),
-            recorded_from: times.from.map(|_| timestamp(recorded)),
-            gaps,
+            usage: summing.usage(scan.start()),
+            until: timestamp(scan.until),
+            recorded_from: scan.recorded_from(),
+            gaps: scan.gaps()?,
         })
+    }
+
+    /// Returns what the resource of a query was used in the steps of its period, which follow one another and begin at full hours;
+    /// `None` where it was not. Where hours are no longer kept, a day counts in the step in which it begins.
+    pub(super) fn read_course(
+        &self,
+        query: &UsageQuery<'_>,
+        steps: &[(Timestamp, Timestamp)],
+        (history, now): (&HistoryView, Timestamp),
+    ) -> Result<Vec<Option<StepSum>>, StoreError> {
+        let starts: Vec<i64> = steps.iter().map(|(from, _)| from.as_millisecond()).collect();
+        let by_day = starts.iter().skip(1).all(|start| day_of(*start) == *start);
+        let mut all: Vec<Option<Sums>> = vec![None; steps.len()];
+        self.scan(query, history, now)?.sums(by_day, |at, group, sums| {
+            // The first hour may begin before the first step.
+            let number = starts.partition_point(|start| *start <= at).saturating_sub(1);
+            if let Some(step) = all.get_mut(number).filter(|_| !group.is_of_workloads()) {
+                step.get_or_insert_default().add(sums);
+            }
+        })?;
+        let step = |sums: Sums| {
+            (!sums.is_unused()).then(|| StepSum { used: sums.used.0, borrowed: sums.borrowed_of_used() })
+        };
+        Ok(all.into_iter().map(|sums| sums.and_then(step)).collect())
     }
 }
 
 impl Summing<'_, '_> {
-    /// Adds the sums of a group in an hour. In hours that are not closed, the borrowed part follows from `parts`.
-    fn add(&mut self, group: &Group<'_>, mut sums: Sums, (at, closed): (i64, i64), parts: &BorrowedParts) {
-        let query = self.query;
-        if query.namespace.is_some_and(|namespace| *namespace != *group.namespace) {
+    /// Adds the sums of a group in an hour or a day.
+    fn add(&mut self, group: &Group<'_>, sums: &Sums) {
+        let of_workloads = group.is_of_workloads();
+        if of_workloads && self.query.by == UsageGroup::Flavor {
+            self.all.numbers.add(sums);
             return;
-        }
-        let of_workloads = group.resource.is_empty();
-        if !of_workloads && query.resource.is_some_and(|resource| *resource != *group.resource) {
-            return;
-        }
-        if of_workloads && query.by == UsageGroup::Flavor {
-            self.all.numbers.add(&sums);
-            return;
-        }
-        if at >= closed && !of_workloads {
-            let fr = FlavorResource::new(group.flavor, group.resource);
-            let hours = parts.get(group.cluster_queue).and_then(|parts| parts.get(&fr));
-            let part = hours.and_then(|hours| hours.get(&at)).copied().unwrap_or_default();
-            sums.borrowed = Exact(sums.used.0.saturating_mul(part).checked_div(PARTS).unwrap_or(0));
         }
         let name = self.name_of(group);
         for answer in [self.groups.entry(name).or_default(), &mut self.all] {
             if of_workloads {
-                answer.numbers.add(&sums);
+                answer.numbers.add(sums);
             } else {
                 let flavors = answer.resources.entry(Arc::from(group.resource)).or_default();
-                flavors.entry(Arc::from(group.flavor)).or_default().add(&sums);
+                flavors.entry(Arc::from(group.flavor)).or_default().add(sums);
             }
         }
     }
@@ -174,13 +138,12 @@ impl Answer {
             for one in flavors.values() {
                 sums.add(one);
             }
-            (sums.used.0 != 0 || sums.lost.0 != 0).then(|| UsageRow {
+            (!sums.is_unused()).then(|| UsageRow {
                 group: name.to_owned(),
                 resource: Arc::clone(resource),
                 jobs: self.running.saturating_add(usize::try_from(self.numbers.ended).unwrap_or(usize::MAX)),
                 used: sums.used.0,
-                // An end that was observed late reduces the used amount only, not its borrowed part.
-                borrowed: sums.borrowed.0.min(sums.used.0),
+                borrowed: sums.borrowed_of_used(),
                 lost: sums.lost.0,
                 wait_median: self.numbers.wait(50),
                 wait_p99: self.numbers.wait(99),
@@ -195,40 +158,7 @@ fn of_flavor((flavor, sums): (&Arc<str>, &Sums)) -> FlavorHours {
     FlavorHours {
         flavor: Arc::clone(flavor),
         used: sums.used.0,
-        borrowed: sums.borrowed.0.min(sums.used.0),
+        borrowed: sums.borrowed_of_used(),
         lost: sums.lost.0,
-    }
-}
-
-/// Returns the pieces of a period: full days in the middle, hours before and after. The day of the end is read by hour.
-fn pieces(from: i64, until: i64, closed: i64) -> Vec<(bool, i64, i64)> {
-    let first = if day_of(from) == from { from } else { day_of(from).saturating_add(DAY) };
-    let last = day_of(until.min(closed));
-    if first >= last {
-        return vec![(false, from, until)];
-    }
-    let all = [(false, from, first), (true, first, last), (false, last, until)];
-    all.into_iter().filter(|(_, start, end)| start < end).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn full_days_are_read_as_days() {
-        let at = |days: i64, hours: i64| days * DAY + hours * HOUR;
-        assert_eq!(pieces(at(1, 5), at(1, 9), at(9, 0)), [(false, at(1, 5), at(1, 9))]);
-        assert_eq!(pieces(at(1, 5), at(2, 9), at(9, 0)), [(false, at(1, 5), at(2, 9))]);
-        assert_eq!(
-            pieces(at(1, 5), at(4, 9), at(9, 0)),
-            [(false, at(1, 5), at(2, 0)), (true, at(2, 0), at(4, 0)), (false, at(4, 0), at(4, 9))]
-        );
-        assert_eq!(pieces(at(1, 0), at(3, 0), at(9, 0)), [(true, at(1, 0), at(3, 0))]);
-        // The last hour of the day is not closed.
-        assert_eq!(
-            pieces(at(1, 0), at(3, 0), at(2, 23)),
-            [(true, at(1, 0), at(2, 0)), (false, at(2, 0), at(3, 0))]
-        );
     }
 }

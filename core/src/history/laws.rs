@@ -3,6 +3,7 @@
 use super::tests::{Life, fr, record, reserved, time};
 use super::*;
 use crate::cache::records::WorkloadRecord;
+use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -154,6 +155,40 @@ fn play(steps: &[(usize, Step)], lost: Option<usize>) -> Result<bool, TestCaseEr
     Ok(if lost.is_some() { noticed } else { agreed })
 }
 
+/// Plays a history in which each step is this many seconds after the one before. Returns the seconds until its end.
+fn lived(steps: &[(usize, Step)], seconds: i64) -> (Life, i64) {
+    let (mut life, mut objects, mut now) = (Life::started(), vec![Object::default(); 6], 0);
+    for (number, step) in steps {
+        now += seconds;
+        life.ring.set_time(time(now));
+        let before = objects[*number].clone();
+        match step {
+            Step::Restart => {}
+            Step::Quota(quota) => {
+                life.ring.set_nominal(&Arc::from("cq"), [(fr("gpu"), i128::from(*quota))]);
+            }
+            Step::Delete if before.exists => {
+                objects[*number].exists = false;
+                life.ring.delete(&before.record(*number));
+            }
+            step => {
+                let is_known_end = before.finished_at.is_some() && before.exists;
+                if objects[*number].apply(*step, now) && !is_known_end {
+                    life.see(now, &objects[*number].record(*number), objects[*number].charge());
+                }
+            }
+        }
+    }
+    (life, now)
+}
+
+/// The steps of a time, which begin at full hours but for the first one.
+fn hours_between(from: i64, until: i64) -> Vec<(Timestamp, Timestamp)> {
+    let inner = (1..).map(|hour| hour * 3_600).skip_while(|at| *at <= from).take_while(|at| *at < until);
+    let bounds: Vec<i64> = std::iter::once(from).chain(inner).chain([until]).collect();
+    bounds.windows(2).map(|pair| (time(pair[0]), time(pair[1]))).collect()
+}
+
 /// The open runs add up to the sums, and no Workload has two.
 fn check_open_runs(life: &Life) -> Result<(), TestCaseError> {
     let runs = life.ring.view().runs;
@@ -169,6 +204,37 @@ proptest! {
     #[test]
     fn open_runs_are_the_usage_of_the_ledger(steps in steps()) {
         prop_assert!(play(&steps, None)?);
+    }
+
+    /// Each step of a course has what a query for that time alone has.
+    #[test]
+    fn a_course_is_the_usage_of_its_steps(
+        steps in steps(),
+        seconds in 1_i64..700,
+        from in 0_i64..9_000,
+        by in prop::sample::select(UsageGroup::ALL.to_vec()),
+    ) {
+        let (life, now) = lived(&steps, seconds);
+        let (view, cohorts) = (life.ring.view(), BTreeMap::new());
+        let from = from.min(now - 1);
+        let query = UsageQuery {
+            by,
+            from: time(from),
+            until: time(now),
+            resource: Some("gpu"),
+            namespace: None,
+            cohorts: &cohorts,
+        };
+        let periods = hours_between(from, now);
+        let course = view.course(&query, &periods);
+        prop_assert_eq!(course.len(), periods.len());
+        for ((from, until), found) in periods.iter().zip(&course) {
+            let alone = view.usage(&UsageQuery { from: *from, until: *until, ..query.clone() });
+            let sum = |row: &UsageRow| StepSum { used: row.used, borrowed: row.borrowed };
+            prop_assert_eq!(*found, alone.sums.first().map(sum), "{} to {}", from, until);
+        }
+        let used: i128 = course.iter().flatten().map(|sum| sum.used).sum();
+        prop_assert_eq!(used, view.usage(&query).sums.iter().map(|row| row.used).sum::<i128>());
     }
 
     #[test]

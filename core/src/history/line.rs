@@ -4,7 +4,7 @@
 
 use super::seen::millis;
 use super::series_set::{Measure, QueueNumber};
-use super::usage::{Span, part_in};
+use super::usage_scan::{Span, part_in};
 use super::view::HistoryView;
 use jiff::Timestamp;
 

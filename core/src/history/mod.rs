@@ -25,6 +25,7 @@ mod series_set;
 mod submitter_usage;
 mod tracked;
 mod usage;
+mod usage_scan;
 mod view;
 
 pub use line::Point;
@@ -41,8 +42,8 @@ pub use series::HOUR;
 pub use series::{Bucket, Width};
 pub use series_set::{Measure, QueueNumber};
 pub use tracked::{OpenRun, OpenWait, Sums};
-pub use usage::hour_of;
-pub use usage::{BorrowedParts, FlavorHours, OTHERS, PARTS, Usage, UsageGroup, UsageQuery, UsageRow};
+pub use usage::{FlavorHours, OTHERS, Usage, UsageGroup, UsageQuery, UsageRow};
+pub use usage_scan::{BorrowedParts, PARTS, StepSum, hour_of};
 pub use view::HistoryView;
 
 #[cfg(test)]

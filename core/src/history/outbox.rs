@@ -13,7 +13,7 @@ use super::seen::millis;
 use super::series::{HOUR, Millis};
 use super::series_set::Measure;
 use super::tracked::{OpenRun, Phase, Sums, Tracked};
-use super::usage::{by_hour, hour_of};
+use super::usage_scan::{by_hour, hour_of};
 use crate::quota::FlavorResource;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};

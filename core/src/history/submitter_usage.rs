@@ -3,7 +3,7 @@
 //! Invariant: a run counts for the submitter that its Workload had then, also after the Workload was deleted.
 
 use super::seen::millis;
-use super::usage::CountedRun;
+use super::usage_scan::CountedRun;
 use super::view::HistoryView;
 use crate::frameworks::submitter_name;
 use jiff::Timestamp;

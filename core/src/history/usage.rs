@@ -3,10 +3,10 @@
 //! Invariants: hours are amount × milliseconds and exact; sums by ClusterQueue come from the series, all others from the runs,
 //! cut to the period. A workload borrowed the same part of its usage as its ClusterQueue in that hour, to a millionth.
 
-use super::record::{Amounts, Record, RecordEvent, Subject, WaitResult};
+use super::record::{Record, RecordEvent, Subject, WaitResult};
 use super::seen::millis;
-use super::series::{Bucket, HOUR, Millis};
-use super::series_set::Measure;
+use super::series::Millis;
+use super::usage_scan::{Hours, Span, UsedBy};
 use super::view::HistoryView;
 use crate::api::ObjectKey;
 use crate::quota::FlavorResource;
@@ -14,9 +14,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// Denominator of borrowed parts.
-pub const PARTS: i128 = 1_000_000;
 
 /// What usage is grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -66,7 +63,7 @@ impl UsageGroup {
     }
 
     /// Returns whether the groups are sums of shared queues, which belong to no namespace.
-    const fn is_of_queues(self) -> bool {
+    pub(super) const fn is_of_queues(self) -> bool {
         matches!(self, Self::Queue | Self::Cohort | Self::Flavor)
     }
 }
@@ -135,33 +132,6 @@ pub struct Usage {
     pub sums: Vec<UsageRow>,
 }
 
-/// A time from a start until an end, in milliseconds since the epoch.
-#[derive(Clone, Copy)]
-pub(super) struct Span {
-    pub(super) from: Millis,
-    pub(super) until: Millis,
-}
-
-impl Span {
-    const fn length(self) -> Millis {
-        self.until.saturating_sub(self.from)
-    }
-
-    /// Returns whether an end lies in this time, its bounds included.
-    const fn has_end(self, end: Millis) -> bool {
-        end >= self.from && end <= self.until
-    }
-}
-
-/// A run in the period.
-pub(super) struct CountedRun<'a> {
-    pub(super) workload: &'a Subject,
-    pub(super) start: Millis,
-    pub(super) end: Millis,
-    pub(super) amounts: &'a Amounts,
-    lost: bool,
-}
-
 #[derive(Default)]
 struct Group<'a> {
     jobs: BTreeSet<&'a ObjectKey>,
@@ -172,29 +142,22 @@ struct Group<'a> {
 /// Hours of a resource by flavor.
 type ByFlavor = BTreeMap<Arc<str>, Hours>;
 
-#[derive(Clone, Copy, Default)]
-struct Hours {
-    used: i128,
-    borrowed: i128,
-    lost: i128,
-}
-
 type Groups<'a> = BTreeMap<String, Group<'a>>;
-/// Borrowed parts of usage, in millionths, by ClusterQueue, flavor-resource and start of the hour.
-pub type BorrowedParts = BTreeMap<Arc<str>, BTreeMap<FlavorResource, BTreeMap<i64, i128>>>;
 
 impl HistoryView {
     /// Returns usage in a period.
     pub fn usage(&self, query: &UsageQuery<'_>) -> Usage {
         let Some(recorded) = self.from else { return Usage::default() };
         let from = query.from.max(recorded);
-        let period = Span { from: millis(from), until: millis(query.until).max(millis(from)) };
+        let period = Span::new(from, query.until);
         let mut groups = Groups::new();
-        let by_series = query.by.is_of_queues() && query.namespace.is_none();
-        if by_series {
-            self.add_series(query, period, &mut groups);
-        }
-        self.add_runs(query, period, by_series, &mut groups);
+        self.scan(query, &[period], |found| {
+            let group = groups.entry(query.group_of(found.by, &found.fr.flavor)).or_default();
+            if let UsedBy::Workload(workload) = found.by {
+                group.jobs.insert(&workload.key);
+            }
+            group.hours(found.fr).add(found.hours);
+        });
         self.add_waits(query, period, &mut groups);
         let mut rows = Vec::new();
         let mut sum = Group::default();
@@ -210,109 +173,6 @@ impl HistoryView {
             rows.extend(group.rows(&name));
         }
         Usage { from: Some(from), rows, sums: sum.rows("sum") }
-    }
-
-    pub(super) fn named(&self, fr: u32) -> Option<&FlavorResource> {
-        self.flavor_resources.get(usize::try_from(fr).ok()?)
-    }
-
-    fn add_series<'a>(&'a self, query: &UsageQuery<'_>, period: Span, groups: &mut Groups<'a>) {
-        for (queue, measure) in self.series() {
-            let (Measure::Usage(number) | Measure::Borrowed(number)) = measure else { continue };
-            let Some(fr) = self.named(number) else { continue };
-            if query.resource.is_some_and(|resource| *fr.resource != *resource) {
-                continue;
-            }
-            let buckets = self.buckets(queue, measure, query.until);
-            let value = buckets.iter().map(|bucket| part_in(bucket, period)).fold(0, i128::saturating_add);
-            if value == 0 {
-                continue;
-            }
-            let name = self.queue_name(queue).map(AsRef::as_ref);
-            let group = groups.entry(query.group_of(name, &fr.flavor)).or_default();
-            let hours = group.hours(fr);
-            if let Measure::Usage(_) = measure {
-                hours.used = hours.used.saturating_add(value);
-            } else {
-                hours.borrowed = hours.borrowed.saturating_add(value);
-            }
-        }
-    }
-
-    pub(super) fn counted_runs(&self, until: Millis) -> impl Iterator<Item = CountedRun<'_>> {
-        let ended = self.records.iter().filter_map(|record| {
-            let (run, end, lost) = match &record.event {
-                RecordEvent::Eviction(e) => (e.run.as_ref()?, e.released?, e.preemption.is_some()),
-                RecordEvent::Finish(finish) => (finish.run.as_ref()?, finish.at, false),
-                RecordEvent::Segment { run, end } => (run, *end, false),
-                RecordEvent::Wait(_) => return None,
-            };
-            let workload = &record.workload;
-            Some(CountedRun { workload, start: run.start, end, amounts: &run.amounts, lost })
-        });
-        let open = self.runs.iter().map(move |run| CountedRun {
-            workload: &run.workload,
-            start: run.start,
-            end: until,
-            amounts: &run.amounts,
-            lost: false,
-        });
-        ended.chain(open)
-    }
-
-    fn add_runs<'a>(
-        &'a self,
-        query: &UsageQuery<'_>,
-        period: Span,
-        by_series: bool,
-        groups: &mut Groups<'a>,
-    ) {
-        let parts = if by_series { BorrowedParts::new() } else { self.borrowed_parts(query.until) };
-        for run in self.counted_runs(period.until).filter(|run| query.counts(run.workload)) {
-            let time = Span { from: run.start.max(period.from), until: run.end.min(period.until) };
-            if time.from >= time.until {
-                continue;
-            }
-            for (number, amount) in run.amounts.iter().filter(|(_, amount)| *amount != 0) {
-                let Some(fr) = self.named(*number) else { continue };
-                if query.resource.is_some_and(|resource| *fr.resource != *resource) {
-                    continue;
-                }
-                let name = query.group_of_workload(run.workload, &fr.flavor);
-                let group = groups.entry(name).or_default();
-                group.jobs.insert(&run.workload.key);
-                let hours = group.hours(fr);
-                let amount = i128::from(*amount);
-                let used = amount.saturating_mul(i128::from(time.length()));
-                if run.lost && period.has_end(run.end) {
-                    hours.lost = hours.lost.saturating_add(used);
-                }
-                if !by_series {
-                    hours.used = hours.used.saturating_add(used);
-                    let parts = parts.get(&run.workload.cluster_queue).and_then(|parts| parts.get(fr));
-                    let borrowed = parts.map_or(0, |parts| borrowed_of(amount, time, parts));
-                    hours.borrowed = hours.borrowed.saturating_add(borrowed);
-                }
-            }
-        }
-    }
-
-    /// Returns the borrowed part of the usage of each ClusterQueue, by hour.
-    pub fn borrowed_parts(&self, until: Timestamp) -> BorrowedParts {
-        let mut parts = BorrowedParts::new();
-        for (queue, measure) in self.series() {
-            let Measure::Borrowed(fr) = measure else { continue };
-            let (Some(name), Some(named)) = (self.queue_name(queue), self.named(fr)) else { continue };
-            let used = by_hour(&self.buckets(queue, Measure::Usage(fr), until));
-            let borrowed = by_hour(&self.buckets(queue, measure, until));
-            let part = |(hour, borrowed): (Millis, i128)| {
-                let used = used.get(&hour).copied().filter(|used| *used > 0)?;
-                (borrowed > 0).then(|| (hour, borrowed.saturating_mul(PARTS).checked_div(used).unwrap_or(0)))
-            };
-            let borrowed = borrowed.into_iter().filter_map(part).collect();
-            parts.entry(Arc::clone(name)).or_default().insert(named.clone(), borrowed);
-        }
-        parts
     }
 
     fn add_waits<'a>(&'a self, query: &UsageQuery<'_>, period: Span, groups: &mut Groups<'a>) {
@@ -342,12 +202,23 @@ impl HistoryView {
 }
 
 impl UsageQuery<'_> {
-    fn counts(&self, workload: &Subject) -> bool {
+    pub(super) fn counts(&self, workload: &Subject) -> bool {
         self.namespace.is_none_or(|namespace| *workload.key.namespace == *namespace)
     }
 
+    pub(super) fn counts_resource(&self, fr: &FlavorResource) -> bool {
+        self.resource.is_none_or(|resource| *fr.resource == *resource)
+    }
+
+    fn group_of(&self, by: UsedBy<'_>, flavor: &str) -> String {
+        match by {
+            UsedBy::Queue(queue) => self.group_of_queue(queue, flavor),
+            UsedBy::Workload(workload) => self.group_of_workload(workload, flavor),
+        }
+    }
+
     /// Returns the group of a ClusterQueue, or of the sum of ClusterQueues without series.
-    fn group_of(&self, queue: Option<&str>, flavor: &str) -> String {
+    fn group_of_queue(&self, queue: Option<&str>, flavor: &str) -> String {
         match (self.by, queue) {
             (UsageGroup::Flavor, _) => flavor.to_owned(),
             (_, None) => OTHERS.to_owned(),
@@ -363,7 +234,7 @@ impl UsageQuery<'_> {
             UsageGroup::Namespace => workload.key.namespace.to_string(),
             UsageGroup::LocalQueue => format!("{}/{}", workload.key.namespace, workload.local_queue),
             UsageGroup::PriorityClass => workload.priority_class.to_string(),
-            _ => self.group_of(Some(&workload.cluster_queue), flavor),
+            _ => self.group_of_queue(Some(&workload.cluster_queue), flavor),
         }
     }
 }
@@ -395,66 +266,20 @@ impl Group<'_> {
                 lost: sum.lost,
                 wait_median: median,
                 wait_p99: p99,
-                flavors: flavors.iter().map(|(flavor, hours)| hours.of_flavor(flavor)).collect(),
+                flavors: flavors.iter().map(|(flavor, hours)| of_flavor(flavor, *hours)).collect(),
             }
         };
         self.resources.iter().map(row).collect()
     }
 }
 
-impl Hours {
-    fn of_flavor(self, flavor: &Arc<str>) -> FlavorHours {
-        let Self { used, borrowed, lost } = self;
-        FlavorHours { flavor: Arc::clone(flavor), used, borrowed, lost }
-    }
-
-    fn add(&mut self, other: Self) {
-        self.used = self.used.saturating_add(other.used);
-        self.borrowed = self.borrowed.saturating_add(other.borrowed);
-        self.lost = self.lost.saturating_add(other.lost);
-    }
+fn of_flavor(flavor: &Arc<str>, hours: Hours) -> FlavorHours {
+    let Hours { used, borrowed, lost } = hours;
+    FlavorHours { flavor: Arc::clone(flavor), used, borrowed, lost }
 }
 
 /// Returns the value at a percentile of sorted values: the least value such that at most the rest of the percentage exceeds it.
 fn quantile(sorted: &[Millis], percent: usize) -> Option<Millis> {
     let rank = sorted.len().saturating_mul(percent).div_ceil(100).max(1);
     sorted.get(rank.saturating_sub(1)).copied()
-}
-
-/// Returns the part of a bucket that is in a period; a bucket that is cut counts in proportion.
-pub(super) fn part_in(bucket: &Bucket, period: Span) -> i128 {
-    let whole = Span { from: bucket.start, until: bucket.end }.length();
-    let part = Span { from: bucket.start.max(period.from), until: bucket.end.min(period.until) }.length();
-    if part <= 0 || whole <= 0 {
-        0
-    } else if part == whole {
-        bucket.value
-    } else {
-        bucket.value.saturating_mul(i128::from(part)).checked_div(i128::from(whole)).unwrap_or_default()
-    }
-}
-
-pub(super) fn by_hour(buckets: &[Bucket]) -> BTreeMap<Millis, i128> {
-    let mut hours: BTreeMap<Millis, i128> = BTreeMap::new();
-    for bucket in buckets {
-        let hour = hours.entry(hour_of(bucket.start)).or_default();
-        *hour = hour.saturating_add(bucket.value);
-    }
-    hours
-}
-
-/// Returns the start of the hour of a time.
-pub const fn hour_of(time: Millis) -> Millis {
-    time.saturating_sub(time.rem_euclid(HOUR))
-}
-
-/// Returns the borrowed part of an amount in a time, by the parts of each hour.
-fn borrowed_of(amount: i128, time: Span, parts: &BTreeMap<Millis, i128>) -> i128 {
-    let hours = parts.range(hour_of(time.from)..time.until);
-    let borrowed = |(hour, part): (&Millis, &i128)| {
-        let in_hour = Span { from: time.from.max(*hour), until: time.until.min(hour.saturating_add(HOUR)) };
-        let length = i128::from(in_hour.length().max(0));
-        amount.saturating_mul(length).saturating_mul(*part).checked_div(PARTS).unwrap_or_default()
-    };
-    hours.map(borrowed).fold(0, i128::saturating_add)
 }

@@ -235,7 +235,7 @@ pub fn amount(resource: &str, units: i64) -> AmountView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{HistoryView, RecordedUsage, UsageQuery};
+    use crate::history::{HistoryView, RecordedUsage, StepSum, UsageQuery};
     use crate::visibility::access::TenantDetail;
     use crate::visibility::history::{PurgeTopic, PurgedRows};
 
@@ -245,6 +245,15 @@ mod tests {
 
     impl ReadRecord for OneRow {
         fn usage(&self, _: &UsageQuery<'_>, _: &HistoryView, _: Timestamp) -> Option<RecordedUsage> {
+            None
+        }
+
+        fn course(
+            &self,
+            _: &UsageQuery<'_>,
+            _: &[(Timestamp, Timestamp)],
+            _: (&HistoryView, Timestamp),
+        ) -> Option<Vec<Option<StepSum>>> {
             None
         }
 

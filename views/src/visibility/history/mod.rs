@@ -42,7 +42,7 @@ use super::views::{
 };
 use crate::history::{
     FlavorHours, Gap, HistoryView, PreemptionQuery, PreemptionRecord, PreemptionSum, PreemptionSums,
-    Preemptor, Record, Usage, UsageGroup, UsageQuery, UsageRow,
+    Preemptor, Record, StepSum, Usage, UsageGroup, UsageQuery, UsageRow,
 };
 use crate::quota::FlavorResource;
 use crate::resources::{to_f64, units_per_whole};
@@ -202,6 +202,14 @@ impl HistorySource<'_> {
         recorded.complete &= exact || self.history.records_from().is_some_and(|from| from <= query.from);
         let attribution = if exact { "" } else { ATTRIBUTION };
         report(query, access, &self.history.usage(query), recorded, attribution)
+    }
+
+    /// Returns what the resource of a query was used in the steps of its period, of those that the reader of its usage may see.
+    fn course(&self, query: &UsageQuery<'_>, steps: &[(Timestamp, Timestamp)]) -> Vec<Option<StepSum>> {
+        let day_ago = question::day_before(self.now);
+        let kept: Vec<(Timestamp, Timestamp)> =
+            steps.iter().map(|(from, until)| ((*from).max(day_ago), *until)).collect();
+        self.history.course(query, &kept)
     }
 
     /// Returns usage in a period from a durable record, from full hour to full hour.

@@ -9,7 +9,7 @@ use super::own::OwnTopic;
 use super::purge::{PurgeTopic, PurgedRows};
 use super::steps::steps;
 use super::{HistorySource, lines};
-use crate::history::{Gap, HistoryView, PreemptionQuery, RecordedUsage, UsageGroup, UsageQuery};
+use crate::history::{Gap, HistoryView, PreemptionQuery, RecordedUsage, StepSum, UsageGroup, UsageQuery};
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
 use crate::visibility::page::{ModelError, PageQuery};
@@ -192,6 +192,15 @@ pub trait ReadRecord: std::fmt::Debug + Send + Sync {
     /// Returns usage in a period. `history` belongs to the same process.
     fn usage(&self, query: &UsageQuery<'_>, history: &HistoryView, now: Timestamp) -> Option<RecordedUsage>;
 
+    /// Returns what the resource of a query was used in the steps of its period, which follow one another; `None` for a step in which
+    /// it was not. `history` belongs to the same process, and has the time of the question beside it.
+    fn course(
+        &self,
+        query: &UsageQuery<'_>,
+        steps: &[(Timestamp, Timestamp)],
+        history: (&HistoryView, Timestamp),
+    ) -> Option<Vec<Option<StepSum>>>;
+
     /// Returns the preemptions since a time as a history, and the times in which nothing was recorded.
     fn preemptions(&self, history: &HistoryView, since: Option<Timestamp>)
     -> Option<(HistoryView, Vec<Gap>)>;
@@ -285,18 +294,20 @@ impl HistoryQuestion {
                     namespace: topic.namespace.as_deref(),
                     cohorts: &cohorts,
                 };
-                let usage = |query: &UsageQuery<'_>| match state.record {
-                    Some(record) => source.recorded_usage(query, &self.access, record),
-                    None => source.usage(query, &self.access).map_err(ModelError::Invalid),
+                let mut report = match state.record {
+                    Some(record) => source.recorded_usage(&query, &self.access, record)?,
+                    None => source.usage(&query, &self.access).map_err(ModelError::Invalid)?,
                 };
-                let mut report = usage(&query)?;
                 if !topic.flavors {
                     for row in report.items.iter_mut().chain(&mut report.sums) {
                         row.flavors.clear();
                     }
                 }
                 if topic.steps {
-                    report.steps = steps(&query, &report, usage)?;
+                    report.steps = steps(&query, &report, &self.access, |query, steps| match state.record {
+                        Some(record) => record.course(query, steps, (source.history, source.now)),
+                        None => Some(source.course(query, steps)),
+                    })?;
                 }
                 HistoryAnswer::Usage(answered(report, origin))
             }

@@ -1,9 +1,11 @@
 //! The course of usage in a period: its sums by hours, days or weeks.
 //!
-//! Invariants: the steps cover the period, at most 33 of them; each is an answer to the same question for a shorter time, so that
-//! it holds what the reader may see; only the scarcest resource has steps.
+//! Invariants: the steps cover the period, at most 33 of them; they are asked for together, as the history or the record is read once
+//! for all; each holds what the reader may see of the report itself; only the scarcest resource has steps.
 
-use crate::history::UsageQuery;
+use super::hours_view;
+use crate::history::{StepSum, UsageQuery};
+use crate::visibility::access::Access;
 use crate::visibility::page::ModelError;
 use crate::visibility::views::{UsageReport, UsageStep};
 use jiff::Timestamp;
@@ -23,29 +25,35 @@ pub fn resource_rank(resource: &str) -> (bool, &str) {
 /// Returns the sums of the scarcest resource in each step of the period of a report.
 ///
 /// # Errors
-/// If `usage` fails for a step.
+/// If `course`, which returns what a resource was used in each step, has no answer now.
 pub(super) fn steps(
     query: &UsageQuery<'_>,
     report: &UsageReport,
-    usage: impl Fn(&UsageQuery<'_>) -> Result<UsageReport, ModelError>,
+    access: &Access,
+    course: impl FnOnce(&UsageQuery<'_>, &[(Timestamp, Timestamp)]) -> Option<Vec<Option<StepSum>>>,
 ) -> Result<Vec<UsageStep>, ModelError> {
     let names = report.sums.iter().map(|sum| sum.resource.as_str());
     let Some(resource) = names.min_by(|a, b| resource_rank(a).cmp(&resource_rank(b))) else {
         return Ok(Vec::new());
     };
     let start = report.recorded.from.map_or(query.from, |from| from.max(query.from));
-    let step = |(from, until): (Timestamp, Timestamp)| -> Result<UsageStep, ModelError> {
-        let part = usage(&UsageQuery { from, until, resource: Some(resource), ..query.clone() })?;
-        let sum = part.sums.into_iter().next().unwrap_or_default();
-        Ok(UsageStep {
-            from: Some(from),
-            until: Some(until),
-            resource: resource.to_owned(),
-            used: sum.used,
-            borrowed: sum.borrowed,
-        })
+    let periods = periods(start, query.until);
+    let (Some((from, _)), Some((_, until))) = (periods.first(), periods.last()) else {
+        return Ok(Vec::new());
     };
-    periods(start, query.until).into_iter().map(step).collect()
+    let query = UsageQuery { from: *from, until: *until, resource: Some(resource), ..query.clone() };
+    let sums = course(&query, &periods).ok_or(ModelError::Unavailable)?;
+    let step = |((from, until), sum): (&(Timestamp, Timestamp), Option<StepSum>)| {
+        let hours = |amount: fn(StepSum) -> i128| sum.map(|sum| hours_view(resource, amount(sum)));
+        UsageStep {
+            from: Some(*from),
+            until: Some(*until),
+            resource: resource.to_owned(),
+            used: hours(|sum| sum.used).unwrap_or_default(),
+            borrowed: hours(|sum| sum.borrowed).filter(|_| access.sees_sums()).unwrap_or_default(),
+        }
+    };
+    Ok(periods.iter().zip(sums).map(step).collect())
 }
 
 /// Returns the steps of a period: full hours or days, the first and the last one as far as the period has them.
