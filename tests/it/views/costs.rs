@@ -6,6 +6,7 @@ use crate::fixtures::leading_core::{Core, condition};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
+use sluice::dashboard::build::namespace_page;
 use sluice::people::views::{self, Look};
 use sluice::reconciler::{CoreSettings, Delta};
 use sluice::scheduler::Supposition;
@@ -18,7 +19,7 @@ use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
 use sluice::visibility::queue_views::cluster_queues;
 use sluice::visibility::selector::WorkloadSelector;
 use sluice::visibility::verdict::verdict;
-use sluice::visibility::views::WorkloadView;
+use sluice::visibility::views::{Source, WorkloadView};
 use sluice::visibility::workloads::{WorkloadQuery, workloads};
 use std::time::{Duration, Instant};
 
@@ -173,6 +174,20 @@ fn an_audit_examines_one_workload_of_each_group() {
     let (few, many) = (seen(200), seen(400));
     println!("an audit examines {few} of 200 workloads, {many} of 400");
     assert_eq!((few, many), (5, 5));
+}
+
+/// A list of queues has more rows than a page of the API; what its rows share is made once for all of them.
+#[test]
+fn pages_have_all_queues() {
+    let core = core_with(1, 501);
+    let (snapshot, access) = (core.state.snapshot(), Access::everything());
+    let page = namespace_page(&snapshot, &access, ("ns", Source::default())).unwrap();
+    assert_eq!((page.local_queues.len(), page.pending), (501, 1));
+    let (queues, metadata) = cluster_queues(&snapshot, &access, &PageQuery::default()).unwrap();
+    assert_eq!((queues.len(), metadata.continue_token.is_empty()), (500, false));
+    let (whole, metadata) = cluster_queues(&snapshot, &access, &PageQuery::whole()).unwrap();
+    assert_eq!((whole.len(), metadata.continue_token.is_empty()), (501, true));
+    assert_eq!(whole[..500], queues);
 }
 
 /// A page as `sluice list workload` reads it has the text of the whole rows, in less than half of their bytes.

@@ -45,17 +45,9 @@ const NAMESPACE_ROWS: usize = 20;
 /// Most names to choose from.
 const MAX_CHOICES: usize = 500;
 
-/// Reads all pages of a list.
-fn all<T>(page: impl Fn(&PageQuery) -> Result<Rowset<T>, ModelError>) -> Result<Vec<T>, ModelError> {
-    let (mut rows, mut query) = (Vec::new(), PageQuery::default());
-    loop {
-        let (some, metadata) = page(&query)?;
-        rows.extend(some);
-        if metadata.continue_token.is_empty() {
-            return Ok(rows);
-        }
-        query.continue_token = metadata.continue_token;
-    }
+/// Reads a whole list.
+fn all<T>(page: impl FnOnce(&PageQuery) -> Result<Rowset<T>, ModelError>) -> Result<Vec<T>, ModelError> {
+    page(&PageQuery::whole()).map(|(rows, _)| rows)
 }
 
 /// Adds up counts by reason, the most frequent first.

@@ -50,6 +50,11 @@ impl Default for PageQuery {
 }
 
 impl PageQuery {
+    /// A query for a whole list of queues, for callers in this process: what all rows share is made once.
+    pub const fn whole() -> Self {
+        Self { limit: usize::MAX, continue_token: String::new() }
+    }
+
     /// Parses the options `limit` and `continue`. No limit, 0 and a limit above the maximum mean the maximum.
     ///
     /// # Errors
