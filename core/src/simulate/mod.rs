@@ -11,7 +11,6 @@ mod builtin_schemas;
 mod cel_rules;
 mod changes;
 mod comparison;
-mod comparison_table;
 mod dump;
 mod edit;
 pub mod estimate;
@@ -65,6 +64,7 @@ pub use report::{
 };
 pub use scenario::{Scenario, ScenarioError};
 pub use simulation::{KeepGoing, Simulation, SimulationOptions, Until};
+pub use tables::format_duration;
 pub use timeline::{TimelineEntry, TimelineEventKind, WorkloadRef};
 pub use watched::Watched;
 pub use what_if::{NoComparison, WhatIf};

@@ -227,7 +227,7 @@ fn queue_columns(row: &QueueRow) -> Vec<String> {
 }
 
 /// Formats a time since the start as `1h 2m 3s`, rounded to milliseconds, as the start may be a cluster's current time.
-pub(super) fn format_duration(seconds: f64) -> String {
+pub fn format_duration(seconds: f64) -> String {
     let read = SignedDuration::try_from_secs_f64(seconds).and_then(|d| d.round(Unit::Millisecond));
     read.map_or_else(|_| format!("{seconds}s"), |d| format!("{d:#}"))
 }

@@ -19,6 +19,7 @@ use crate::cache::Kind;
 use crate::cli::files;
 use crate::cli::tools::simulate::{borrow, lend, quota, skipped_problem, until};
 use crate::people::text_table::printable;
+use crate::people::what_if::what_if;
 use crate::simulate::{
     Changes, Comparison, Edit, Manifest, Manifests, SimulationOptions, SkippedResource, Start, Until, WhatIf,
 };
@@ -159,7 +160,7 @@ impl WhatIfArgs {
             let value = serde_json::to_value(comparison)?;
             return files::print(&format.text(&value, true).map_err(anyhow::Error::msg)?);
         }
-        let lines: Vec<String> = comparison.table().lines().map(printable).collect();
+        let lines: Vec<String> = what_if(comparison).lines().map(printable).collect();
         files::print(&(lines.join("\n") + "\n"))
     }
 }

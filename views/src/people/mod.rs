@@ -19,4 +19,5 @@ pub mod taint_text;
 pub mod text_table;
 pub mod top;
 pub mod views;
+pub mod what_if;
 pub mod workload_object;

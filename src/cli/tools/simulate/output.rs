@@ -6,6 +6,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::{Output, SimulateArgs};
+use crate::people::what_if::what_if;
 use crate::simulate::{Comparison, Report};
 
 /// Prints a whole report.
@@ -20,7 +21,7 @@ pub(super) fn print_watched(report: &Report, args: &SimulateArgs) -> anyhow::Res
 
 /// Prints the differences between two runs.
 pub(super) fn print_comparison(comparison: &Comparison, args: &SimulateArgs) -> anyhow::Result<()> {
-    write(comparison, args.output, || comparison.table())
+    write(comparison, args.output, || what_if(comparison))
 }
 
 const fn history(args: &SimulateArgs) -> usize {
