@@ -4,21 +4,20 @@
 //! a run that ended after the commit still runs. A page reads its own rows, and passes over a bounded number of rows of other
 //! namespaces.
 
+use super::export_rows::{Stretch, sums_row};
 use super::periods::{DAY, Group, HOUR, Sums, day_of, hour_of, split};
 use super::recorder::Recorder;
-use super::rows::{AmountRow, OpenRow, RecordRow, WorkloadRow, timestamp};
+use super::rows::{AmountRow, OpenRow, RecordRow, timestamp};
 use super::runs::counted_since;
-use super::store::{KEEP_DAYS, KEEP_HOURS, Reading, StoreError, Times, parsed};
 use super::scan::MAX_BEHIND;
+use super::store::{KEEP_DAYS, KEEP_HOURS, Reading, StoreError, Times, parsed};
 use crate::history::Gap;
 use crate::visibility::history::Rollup;
 use crate::visibility::history::export::{
-    ExportPage, ExportPeriod, ExportPlace, ExportQuery, ExportTopic, amount, expired, hours,
+    ExportPage, ExportPeriod, ExportPlace, ExportQuery, ExportTopic, expired,
 };
 use crate::visibility::page::ModelError;
-use crate::visibility::views::{
-    JobView, RecordedRun, RecordedSums, UsageRecordView, ViewMetadata, WaitCount,
-};
+use crate::visibility::views::UsageRecordView;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -41,18 +40,6 @@ struct Page<'a> {
     scanned: usize,
     /// Time of the last row that was passed over.
     scanned_at: i64,
-}
-
-/// Time in which a workload had the same amounts, from a segment or an open run.
-struct Stretch<'a> {
-    workload: &'a WorkloadRow,
-    amounts: &'a [AmountRow],
-    start: i64,
-    /// End; `None` while the workload runs.
-    end: Option<i64>,
-    attempt: u32,
-    part: u32,
-    result: &'a str,
 }
 
 impl Recorder {
@@ -386,104 +373,4 @@ fn uncounted(
         }
     }
     all
-}
-
-impl<'a> Stretch<'a> {
-    fn of_segment(row: &'a RecordRow, end: Option<i64>) -> Self {
-        Self {
-            workload: &row.workload,
-            amounts: &row.amounts,
-            start: row.start.unwrap_or(row.time).as_millisecond(),
-            end,
-            attempt: row.attempt,
-            part: row.part,
-            result: if end.is_some() { &row.result } else { "" },
-        }
-    }
-
-    fn of_run(run: &'a OpenRow) -> Self {
-        Self {
-            workload: &run.workload,
-            amounts: &run.amounts,
-            start: run.since,
-            end: None,
-            attempt: run.evictions,
-            part: run.resizes,
-            result: "",
-        }
-    }
-
-    fn row(
-        &self,
-        AmountRow { flavor, resource, amount: units }: &AmountRow,
-        (began, as_of): (i64, i64),
-    ) -> UsageRecordView {
-        let WorkloadRow { uid, namespace, name, job_kind, job, .. } = self.workload;
-        let until = self.end.unwrap_or(as_of).max(self.start);
-        let start = self.start.max(counted_since(began, until)).min(until);
-        let used = i128::from(*units).saturating_mul(i128::from(until.saturating_sub(start)));
-        let job = (!job.is_empty()).then(|| JobView {
-            kind: job_kind.to_string(),
-            name: job.to_string(),
-            ..JobView::default()
-        });
-        UsageRecordView {
-            metadata: ViewMetadata {
-                namespace: namespace.to_string(),
-                name: format!("{name}.{}.{}", self.attempt, self.part),
-                ..ViewMetadata::default()
-            },
-            start: Some(timestamp(start)),
-            end: self.end.map(timestamp),
-            namespace: namespace.to_string(),
-            local_queue: self.workload.local_queue.to_string(),
-            cluster_queue: self.workload.cluster_queue.to_string(),
-            priority_class: self.workload.priority_class.to_string(),
-            flavor: flavor.to_string(),
-            resource: resource.to_string(),
-            used: hours(resource, used),
-            run: Some(RecordedRun {
-                uid: uid.to_string(),
-                name: name.to_string(),
-                job,
-                priority: self.workload.priority,
-                attempt: self.attempt,
-                part: self.part,
-                until: Some(timestamp(until)),
-                result: self.result.to_owned(),
-                amount: amount(resource, *units),
-                units: units.to_string(),
-            }),
-            sums: None,
-        }
-    }
-}
-
-fn sums_row(group: &Group<'_>, (start, end): (i64, i64), sums: &Sums) -> UsageRecordView {
-    let waits = sums.waits.iter();
-    let waits = waits.map(|(class, count)| WaitCount { up_to_seconds: Sums::longest(*class), count: *count });
-    UsageRecordView {
-        metadata: ViewMetadata {
-            namespace: group.namespace.to_owned(),
-            name: group.cluster_queue.to_owned(),
-            ..ViewMetadata::default()
-        },
-        start: Some(timestamp(start)),
-        end: Some(timestamp(end)),
-        namespace: group.namespace.to_owned(),
-        local_queue: group.local_queue.to_owned(),
-        cluster_queue: group.cluster_queue.to_owned(),
-        priority_class: group.priority_class.to_owned(),
-        flavor: group.flavor.to_owned(),
-        resource: group.resource.to_owned(),
-        used: hours(group.resource, sums.used.0),
-        run: None,
-        sums: Some(RecordedSums {
-            borrowed: hours(group.resource, sums.borrowed.0),
-            lost: hours(group.resource, sums.lost.0),
-            ended: sums.ended,
-            evicted: sums.evicted,
-            waits: waits.collect(),
-        }),
-    }
 }

@@ -10,6 +10,7 @@
 
 mod changes;
 mod export;
+mod export_rows;
 mod periods;
 mod recorder;
 mod rows;

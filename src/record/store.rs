@@ -11,15 +11,15 @@ mod exports;
 pub(super) mod faults;
 mod opening;
 mod purge;
+mod reading;
 mod retention;
 
 use super::changes::{Changes, NewRecord};
-use super::periods::{Group, HOUR, Sums, day_of};
+use super::periods::{HOUR, Sums, day_of};
 use super::rows::{OpenRow, RecordRow};
-use crate::history::{Gap, RecordKind};
 use crate::visibility::history::PurgedRows;
 use jiff::Timestamp;
-use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,7 @@ pub use opening::OpenError;
 pub(super) use opening::is_damage;
 use opening::{guarded, set_aside};
 use purge::purge;
+pub(super) use reading::Reading;
 pub(super) use retention::{KEEP_DAYS, KEEP_HOURS};
 use retention::{MAX_BYTES, bound_times, drop_old};
 
@@ -300,77 +301,6 @@ fn prepare(database: &Database) -> Result<i64, StoreError> {
         write.commit()?;
     }
     Ok(found)
-}
-
-/// The file as it was at one instant.
-pub(super) struct Reading(ReadTransaction);
-
-impl Reading {
-    /// Returns the last commit.
-    pub(super) fn last_commit(&self) -> Result<CommitId, StoreError> {
-        let meta = self.0.open_table(META)?;
-        let number = |name: &str| -> Result<i64, StoreError> {
-            Ok(meta.get(name)?.map_or(0, |number| number.value()))
-        };
-        Ok(CommitId { number: number(COMMITS)?, writer: number(WRITER)? })
-    }
-
-    /// Returns the times of the record.
-    pub(super) fn times(&self) -> Result<Times, StoreError> {
-        let meta = self.0.open_table(META)?;
-        let at = |name: &str| -> Result<Option<i64>, StoreError> { Ok(meta.get(name)?.map(|at| at.value())) };
-        let (from, until, closed) = (at("from")?, at("until")?, at("closed")?);
-        let (records_from, hours_from, days_from) = (at(RECORDS_FROM)?, at(HOURS_FROM)?, at(DAYS_FROM)?);
-        Ok(Times { from, until, closed, records_from, hours_from, days_from })
-    }
-
-    /// Calls `each` with the sums of each hour, or day, from `start` to `end`.
-    pub(super) fn sums(
-        &self,
-        by_day: bool,
-        start: i64,
-        end: i64,
-        mut each: impl FnMut(i64, Group<'_>, Sums),
-    ) -> Result<(), StoreError> {
-        let table = self.0.open_table(if by_day { DAYS } else { HOURS })?;
-        for row in table.range((start, "")..(end, ""))? {
-            let (key, value) = row?;
-            let (at, group) = key.value();
-            if let (Some(group), Some(sums)) = (Group::parse(group), parsed(value.value())) {
-                each(at, group, sums);
-            }
-        }
-        Ok(())
-    }
-
-    /// Calls `each` with the records of a kind from `start`, the newest first, until it returns false.
-    pub(super) fn newest_records(
-        &self,
-        kind: RecordKind,
-        start: i64,
-        mut each: impl FnMut(RecordRow) -> bool,
-    ) -> Result<(), StoreError> {
-        let table = self.0.open_table(RECORDS)?;
-        let kind = number_of(kind.as_str());
-        for row in table.range((kind, start, "")..(kind.saturating_add(1), i64::MIN, ""))?.rev() {
-            if let Some(row) = parsed(row?.1.value())
-                && !each(row)
-            {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the gaps that end after `start` and begin before `end`.
-    pub(super) fn gaps(&self, start: i64, end: i64) -> Result<Vec<Gap>, StoreError> {
-        let table = self.0.open_table(GAPS)?;
-        let mut all = Vec::new();
-        for row in table.range(..end)? {
-            all.extend(parsed::<Gap>(row?.1.value()).filter(|gap| gap.end.as_millisecond() > start));
-        }
-        Ok(all)
-    }
 }
 
 /// Returns the number by which kinds are ordered.

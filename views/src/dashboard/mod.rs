@@ -13,6 +13,7 @@ mod cluster_queue;
 mod csv;
 mod data;
 mod escape;
+mod flavor_rows;
 mod flavors;
 mod frame;
 mod heat;

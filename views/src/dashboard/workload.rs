@@ -2,6 +2,7 @@
 //!
 //! Invariant: it shows only what the verdict contains; a part that the verdict lacks is absent.
 
+use super::flavor_rows::{FlavorRow, flavor_rows};
 use super::flavors::FlavorQuery;
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::{Links, encode};
@@ -16,8 +17,7 @@ use crate::people::views::{when, when_details};
 use crate::snapshot::JobName;
 use crate::visibility::questions::WorkloadName;
 use crate::visibility::views::{
-    Ahead, Answer, BlockerKindView, BlockerView, ChangeKind, ChangeOption, CheckView, HistoryEntry,
-    PodSetAdmission, Verdict, WorkloadState,
+    Ahead, Answer, ChangeKind, ChangeOption, CheckView, HistoryEntry, PodSetAdmission, Verdict, WorkloadState,
 };
 use askama::Template;
 use jiff::Timestamp;
@@ -76,21 +76,6 @@ struct VerdictPart<'a> {
     sentence: Vec<Piece>,
     reason: &'a str,
     message: &'a str,
-}
-
-struct FlavorRow {
-    flavor: String,
-    resource: String,
-    result: &'static str,
-    binds: bool,
-    /// Text in place of numbers, if there are none.
-    why: String,
-    requested: String,
-    available: String,
-    limit: String,
-    at: String,
-    at_href: String,
-    missing: String,
 }
 
 struct OptionRow {
@@ -256,7 +241,7 @@ fn render(request: &Request, data: &WorkloadPage) -> askama::Result<String> {
             reason: &row.reason,
             message: &row.message,
         },
-        flavors: flavors(verdict, links, request.scope == Scope::Cluster),
+        flavors: flavor_rows(verdict, links, request.scope == Scope::Cluster),
         options: verdict.options.iter().map(option).collect(),
         estimate: estimate_part(verdict, request),
         ahead: verdict.ahead.as_ref().map(|ahead| ahead_rows(ahead, links)).unwrap_or_default(),
@@ -351,38 +336,6 @@ fn facts(verdict: &Verdict) -> Vec<String> {
         if row.priority_class.is_empty() { String::new() } else { format!(" ({})", row.priority_class) };
     facts.push(format!("priority {}{class}", text::grouped(&row.priority.to_string())));
     facts
-}
-
-/// Returns the rows about flavors: blockers, later blockers, flavors that fit, flavors that do not match.
-fn flavors(verdict: &Verdict, links: &Links, links_nodes: bool) -> Vec<FlavorRow> {
-    let (mismatches, blockers): (Vec<_>, Vec<_>) =
-        verdict.blockers.iter().partition(|blocker| blocker.kind == BlockerKindView::Mismatch);
-    let ordered = blockers.into_iter().chain(&verdict.next).chain(&verdict.fits).chain(mismatches);
-    let mut rows: Vec<FlavorRow> = ordered.map(|blocker| flavor_row(blocker, links, links_nodes)).collect();
-    if let Some(first) = rows.iter_mut().find(|row| !row.missing.is_empty()) {
-        first.binds = true;
-    }
-    rows
-}
-
-fn flavor_row(blocker: &BlockerView, links: &Links, links_nodes: bool) -> FlavorRow {
-    let amount = |amount: &Option<crate::visibility::views::AmountView>| {
-        amount.as_ref().map(text::amount).unwrap_or_default()
-    };
-    let has_numbers = blocker.requested.is_some() || blocker.available.is_some();
-    FlavorRow {
-        flavor: blocker.flavor.clone(),
-        resource: blocker.resource.clone(),
-        result: marks::result(blocker.kind),
-        binds: false,
-        why: if has_numbers { String::new() } else { blocker.text.clone() },
-        requested: amount(&blocker.requested),
-        available: amount(&blocker.available),
-        limit: amount(&blocker.limit),
-        at: marks::node_words(&blocker.node),
-        at_href: if links_nodes { marks::node_href(links, &blocker.node) } else { String::new() },
-        missing: amount(&blocker.missing),
-    }
 }
 
 fn option(option: &ChangeOption) -> OptionRow {

@@ -14,6 +14,7 @@ mod provisioning;
 mod quota;
 mod resource_flavor;
 mod topology;
+mod topology_assignment;
 mod workload;
 
 pub use admission_check::*;
@@ -26,6 +27,7 @@ pub use provisioning::*;
 pub use quota::*;
 pub use resource_flavor::*;
 pub use topology::*;
+pub use topology_assignment::*;
 pub use workload::*;
 
 /// Name of the version.
