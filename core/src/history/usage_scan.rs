@@ -82,7 +82,7 @@ impl Hours {
 /// What used something.
 #[derive(Clone, Copy)]
 pub(super) enum UsedBy<'a> {
-    /// A ClusterQueue, or the sum of those without series.
+    /// A ClusterQueue, or the sum of the ClusterQueues without series.
     Queue(Option<&'a str>),
     /// A workload.
     Workload(&'a Subject),
@@ -226,7 +226,7 @@ impl HistoryView {
     }
 }
 
-/// Returns those of some periods, which follow one another, that have a part of a time, with their numbers.
+/// Returns the periods that have a part of a time, with their numbers. The periods follow one another.
 fn overlapping(periods: &[Span], time: Span) -> impl Iterator<Item = (usize, Span)> {
     let first = periods.partition_point(|period| period.until <= time.from);
     let from_first = periods.iter().copied().enumerate().skip(first);

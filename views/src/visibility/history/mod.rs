@@ -204,7 +204,7 @@ impl HistorySource<'_> {
         report(query, access, &self.history.usage(query), recorded, attribution)
     }
 
-    /// Returns what the resource of a query was used in the steps of its period, of those that the reader of its usage may see.
+    /// Returns what the resource of a query was used in the steps of its period. The right to see its usage is checked before.
     fn course(&self, query: &UsageQuery<'_>, steps: &[(Timestamp, Timestamp)]) -> Vec<Option<StepSum>> {
         let day_ago = question::day_before(self.now);
         let kept: Vec<(Timestamp, Timestamp)> =
