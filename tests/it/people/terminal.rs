@@ -1,6 +1,7 @@
 //! The command line in bad company: a user that the server does not know, warnings, a reader that goes away, texts of any length and
 //! content, a locale without UTF-8.
 
+use super::when;
 use crate::fixtures::people_server::{Outcome, PeopleServer};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
@@ -139,6 +140,27 @@ fn texts_of_any_length_and_content_are_printed() {
         assert!(all.len() < shown, "{line}: {} bytes", all.len());
         assert!(line.contains("json") || !all.contains('\u{202e}'), "{line}");
         assert!(!all.contains("panicked"), "{line}");
+    }
+}
+
+/// The author of a job writes its expected run time, and each user that asks for an estimate reads why it is ignored.
+#[test]
+fn an_expected_run_time_of_any_length_and_content_is_printed() {
+    let mut cluster = when::cluster();
+    let text = format!("<script>\u{1b}]0;x\u{7}\u{202e}{}", "x".repeat(300_000));
+    let first = cluster.objects.iter_mut().find(|object| object["metadata"]["uid"] == "Workload-first").unwrap();
+    first["metadata"]["annotations"] = json!({"sluice.dev/expected-run-time": text});
+    let server = PeopleServer::start();
+    let dump = when::Dump::write("long-texts", &cluster, &when::configured());
+    for line in ["why waits --when", "why waits --when -o json"] {
+        let outcome = when::run(&server, &dump, line);
+        assert_eq!(outcome.code, 0, "{line}: {}", outcome.err);
+        let all = format!("{}{}", outcome.out, outcome.err);
+        assert!(all.contains("sluice.dev/expected-run-time of team/first is ignored"), "{line}: {all}");
+        assert!(all.contains(&"x".repeat(40)) && !all.contains(&"x".repeat(65)), "{line}");
+        let odd = all.chars().find(|letter| (letter.is_control() && *letter != '\n') || *letter == '\u{202e}');
+        assert_eq!(odd, None, "{line}");
+        assert!(all.len() < 20_000, "{line}: {} bytes", all.len());
     }
 }
 

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// A file that is removed with the test.
-struct Dump(PathBuf);
+pub(super) struct Dump(PathBuf);
 
 impl Dump {
-    fn write(name: &str, cluster: &Cluster, more: &Value) -> Self {
+    pub(super) fn write(name: &str, cluster: &Cluster, more: &Value) -> Self {
         let mut header = json!({"apiVersion": "sluice.dev/v1", "kind": "Dump", "time": "2026-11-26T14:00:00Z", "version": "test"});
         header.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let documents = std::iter::once(&header).chain(&cluster.objects);
@@ -26,12 +26,12 @@ impl Drop for Dump {
     }
 }
 
-fn configured() -> Value {
+pub(super) fn configured() -> Value {
     json!({"configuration": {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}})
 }
 
 /// A run of a queue with earlier runs, one of a queue without, and what waits for them.
-fn cluster() -> Cluster {
+pub(super) fn cluster() -> Cluster {
     let mut cluster = Cluster::new(3, "BestEffortFIFO", "known unknown");
     cluster.history("known", (1..=20).map(|step| 5 * step));
     cluster.running("first", "known", 2, 20);
@@ -41,7 +41,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-fn run(server: &PeopleServer, dump: &Dump, line: &str) -> Outcome {
+pub(super) fn run(server: &PeopleServer, dump: &Dump, line: &str) -> Outcome {
     let line = format!("{line} -n team --source {}", dump.0.display());
     server.run_with("sluice", &line, "", &[("LC_ALL", "C")])
 }

@@ -12,11 +12,15 @@ use crate::simulate::objects::{ConditionFlags, condition, field, field_text, key
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Reasons of ends that say nothing about how long a run takes.
 const NO_ENDS: [&str; 3] = [SLICE_REPLACED, "Failed", "OutOfSync"];
+
+/// Longest part of an annotation in a message, in characters: its author may write 256 KiB, and other users read the message.
+const MAX_SHOWN_CHARS: usize = 64;
 
 /// Whether runs end early or late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +67,12 @@ impl<'a> RunTimeSources<'a> {
 
 fn expected_run_time(object: &Value) -> Option<&str> {
     field(value_at(object, "/metadata/annotations")?, EXPECTED_RUN_TIME_ANNOTATION)?.as_str()
+}
+
+/// Returns a text as it is, or its beginning and a mark that it is cut.
+fn shown(text: &str) -> Cow<'_, str> {
+    let end = text.char_indices().nth(MAX_SHOWN_CHARS).map(|(end, _)| end);
+    end.and_then(|end| text.get(..end)).map_or(Cow::Borrowed(text), |start| format!("{start}…").into())
 }
 
 /// A Workload that has not finished.
@@ -117,9 +127,9 @@ impl Facts {
         let Some(text) = annotation else { return self };
         let length = Duration::parse(text).map(Duration::signed).filter(SignedDuration::is_positive);
         match length {
-            None => self.ignored = Some(format!("{text:?} is not a duration such as 2h30m")),
+            None => self.ignored = Some(format!("{:?} is not a duration such as 2h30m", shown(text))),
             Some(length) if length < self.age(now) => {
-                self.ignored = Some(format!("it has run for longer than {text}"));
+                self.ignored = Some(format!("it has run for longer than {}", shown(text)));
             }
             Some(length) => self.expected = Some(length),
         }
@@ -383,6 +393,21 @@ mod tests {
                     assert_eq!((facts.expected, facts.ignored.as_deref()), (None, Some(why)), "{text}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_long_annotation_is_cut() {
+        let facts = |text: &str| facts(None, &[]).with_annotation(Some(text), Timestamp::UNIX_EPOCH + HOUR * 2);
+        for (text, expected) in [
+            ("x".repeat(64), format!("{:?} is not a duration such as 2h30m", "x".repeat(64))),
+            ("é".repeat(300_000), format!("\"{}…\" is not a duration such as 2h30m", "é".repeat(64))),
+            (
+                format!("1h{}", "0s".repeat(100_000)),
+                format!("it has run for longer than 1h{}…", "0s".repeat(31)),
+            ),
+        ] {
+            assert_eq!(facts(&text).ignored, Some(expected));
         }
     }
 
