@@ -42,7 +42,11 @@ impl Life {
     /// A queue of as many CPUs, with preemption of lower priority, two priority classes and `waitForPodsReady`.
     pub(crate) fn new(frameworks: &[&str], cpus: &str) -> Self {
         let frameworks = frameworks.iter().map(|name| (*name).to_owned()).collect();
-        let mut settings = CoreSettings { frameworks, ..CoreSettings::default() };
+        Self::with_settings(CoreSettings { frameworks, ..CoreSettings::default() }, cpus)
+    }
+
+    /// The same with these settings, except `waitForPodsReady`.
+    pub(crate) fn with_settings(mut settings: CoreSettings, cpus: &str) -> Self {
         settings.lifecycle.pods_ready = Some(PodsReadyLimits {
             timeout: SignedDuration::from_mins(5),
             recovery_timeout: None,
