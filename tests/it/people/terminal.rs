@@ -148,7 +148,8 @@ fn texts_of_any_length_and_content_are_printed() {
 fn an_expected_run_time_of_any_length_and_content_is_printed() {
     let mut cluster = when::cluster();
     let text = format!("<script>\u{1b}]0;x\u{7}\u{202e}{}", "x".repeat(300_000));
-    let first = cluster.objects.iter_mut().find(|object| object["metadata"]["uid"] == "Workload-first").unwrap();
+    let first =
+        cluster.objects.iter_mut().find(|object| object["metadata"]["uid"] == "Workload-first").unwrap();
     first["metadata"]["annotations"] = json!({"sluice.dev/expected-run-time": text});
     let server = PeopleServer::start();
     let dump = when::Dump::write("long-texts", &cluster, &when::configured());
@@ -158,7 +159,8 @@ fn an_expected_run_time_of_any_length_and_content_is_printed() {
         let all = format!("{}{}", outcome.out, outcome.err);
         assert!(all.contains("sluice.dev/expected-run-time of team/first is ignored"), "{line}: {all}");
         assert!(all.contains(&"x".repeat(40)) && !all.contains(&"x".repeat(65)), "{line}");
-        let odd = all.chars().find(|letter| (letter.is_control() && *letter != '\n') || *letter == '\u{202e}');
+        let odd =
+            all.chars().find(|letter| (letter.is_control() && *letter != '\n') || *letter == '\u{202e}');
         assert_eq!(odd, None, "{line}");
         assert!(all.len() < 20_000, "{line}: {} bytes", all.len());
     }

@@ -398,7 +398,8 @@ mod tests {
 
     #[test]
     fn a_long_annotation_is_cut() {
-        let facts = |text: &str| facts(None, &[]).with_annotation(Some(text), Timestamp::UNIX_EPOCH + HOUR * 2);
+        let facts =
+            |text: &str| facts(None, &[]).with_annotation(Some(text), Timestamp::UNIX_EPOCH + HOUR * 2);
         for (text, expected) in [
             ("x".repeat(64), format!("{:?} is not a duration such as 2h30m", "x".repeat(64))),
             ("é".repeat(300_000), format!("\"{}…\" is not a duration such as 2h30m", "é".repeat(64))),
