@@ -3,8 +3,8 @@
 use super::{OwnerRef, OwnerView, ReviewContext};
 use crate::api::selector::matches;
 use crate::frameworks::{
-    Above, AncestryError, FoundOwner, Framework, ManagedKinds, OwnPlace, OwnerLookup, Role, Searched,
-    framework, search_above,
+    Above, AncestryError, End, FoundOwner, Framework, ManagedKinds, OwnPlace, OwnerLookup, Role, Searched,
+    framework, search_above, search_maker,
 };
 
 /// Returns what stands above an object in a namespace.
@@ -16,17 +16,33 @@ pub fn objects_above(
     namespace: &str,
     object: Searched<'_>,
 ) -> Result<Above, AncestryError> {
+    search_above(object, &ctx.settings.managed_kinds(), |owner| look_up(ctx, namespace, owner))
+}
+
+/// Returns the nearest controller that names a queue and has made an object in a namespace, directly or by what it makes, and where the
+/// known controllers end.
+///
+/// # Errors
+/// The owner references are cyclic or too deep.
+pub(super) fn maker_above(
+    ctx: &ReviewContext<'_>,
+    namespace: &str,
+    object: Searched<'_>,
+) -> Result<(Option<OwnerRef>, End), AncestryError> {
+    search_maker(object, &ctx.settings.managed_kinds(), |owner| look_up(ctx, namespace, owner))
+}
+
+fn look_up(ctx: &ReviewContext<'_>, namespace: &str, owner: &OwnerRef) -> OwnerLookup {
     let (settings, objects) = (ctx.settings, ctx.objects);
     let kinds = settings.managed_kinds();
+    let Some(view) = objects.owner(namespace, owner) else {
+        return if is_read(ctx, owner, &kinds) { OwnerLookup::Missing } else { OwnerLookup::Unread };
+    };
     // In a namespace that is so new that it is not known, its objects count as managed.
     let labels = objects.namespace_labels(namespace);
     let selected = labels.is_none_or(|labels| matches(&settings.managed_namespaces, labels));
     let unnamed = settings.manage_jobs_without_queue_name && selected;
-    search_above(object, &kinds, |owner| match objects.owner(namespace, owner) {
-        Some(view) => OwnerLookup::Found(found(owner, view, &kinds, unnamed)),
-        None if is_read(ctx, owner, &kinds) => OwnerLookup::Missing,
-        None => OwnerLookup::Unread,
-    })
+    OwnerLookup::Found(found(owner, view, &kinds, unnamed))
 }
 
 /// Returns whether all objects of the kind of an owner are known, in the version that its reference names, but for those so new that

@@ -48,11 +48,10 @@ pub(super) fn workload(request: &ReviewRequest<'_>) -> ReviewResponse {
             patch.remove_in_list(&["spec", "podSets"], index, "minCount");
         }
     }
-    let submitter = Submitter::of_new(request).filter(|_| !submitter::has_managed_owner(request));
-    let warnings = submitter::record(submitter, &mut patch);
+    let warnings = submitter::record(Submitter::of_workload(request), &mut patch);
     ReviewResponse::Allowed { patch: patch.into_operations(), warnings }
 }
 
-pub(super) fn allow_with_patch(patch: Patch) -> ReviewResponse {
+fn allow_with_patch(patch: Patch) -> ReviewResponse {
     ReviewResponse::Allowed { patch: patch.into_operations(), warnings: Vec::new() }
 }

@@ -107,7 +107,7 @@ pub(super) fn validate_scale(row: &'static Framework, request: &ReviewRequest<'_
 /// Validates a new or changed job.
 pub(super) fn validate(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
     let (mut errors, settings) = (Errors::new(), request.ctx.settings);
-    submitter::check_change(request, &mut errors);
+    submitter::check_job_change(request, &mut errors);
     if is_marked_for_other_framework(row, request.object) {
         return ReviewResponse::from_errors(&errors);
     }

@@ -9,7 +9,7 @@ use super::ancestry::objects_above;
 use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
-use super::submitter::Submitter;
+use super::submitter::{Origin, Submitter};
 use crate::api::names::{DEFAULT_NAME, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL, SUSPENDING_PARENT_ANNOTATION};
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, Gate};
@@ -31,7 +31,7 @@ pub(super) struct JobDefaults<'a> {
     pub(super) ancestor: Option<OwnerRef>,
     /// Whether it must not run before admission.
     pub(super) must_wait: bool,
-    /// The account to be recorded in it, if it is new, in a queue, and below no managed owner.
+    /// The account to be recorded in it, if it is new and submitters are recorded.
     pub(super) submitter: Option<Submitter>,
     /// Its controller, if whether something is queued in its place depends on that, and it is not known.
     unknown: Option<OwnerRef>,
@@ -43,7 +43,7 @@ impl<'a> JobDefaults<'a> {
     /// Reads the object of a review.
     ///
     /// # Errors
-    /// A field is malformed, or the owner references are: the response.
+    /// A field is malformed, or the owner references are, or what made a pod is not known yet: the response.
     pub(super) fn of(row: &'static Framework, request: &ReviewRequest<'a>) -> Result<Self, ReviewResponse> {
         let mut errors = Errors::new();
         let job = JobUnderReview::read(row, request.object, &mut errors);
@@ -97,11 +97,17 @@ impl<'a> JobDefaults<'a> {
         let queue = queue.unwrap_or_default();
         let managed = !queue.is_empty() || (settings.manage_jobs_without_queue_name && is_selected);
         let must_wait = managed && ancestor.is_none();
-        // The pods of a marked template have the submitter from it.
         let is_marked = job.annotation(SUSPENDING_PARENT_ANNOTATION).is_some()
             && controller.as_ref().is_some_and(|owner| kinds.creates(owner, group_kind));
-        let records = !queue.is_empty() && !owned && !is_marked;
-        let submitter = Some(request).filter(|_| records).and_then(Submitter::of_new);
+        // The pods of a marked template may have Workloads of their own.
+        let origin = if is_marked && ancestor.is_none() {
+            Origin::Maker(object)
+        } else if owned || queue.is_empty() {
+            Origin::Nothing
+        } else {
+            Origin::Account
+        };
+        let submitter = Submitter::of_new(request, origin)?;
         let is_stored = request.old.is_some();
         Ok(Self { job, patch, queue, selected, ancestor, must_wait, submitter, unknown, is_stored })
     }

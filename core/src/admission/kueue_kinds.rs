@@ -11,7 +11,7 @@ pub(super) fn workload(request: &ReviewRequest<'_>) -> ReviewResponse {
     let old = request.old;
     let gates = &request.ctx.settings.gates;
     let mut errors = validation::Errors::new();
-    submitter::check_change(request, &mut errors);
+    submitter::check_workload_change(request, &mut errors);
     let mut all = errors.take();
     all.extend(validation::workload_written(request.object, old, gates, by_manager));
     ReviewResponse::from_errors(&all)

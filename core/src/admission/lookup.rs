@@ -63,6 +63,7 @@ impl ObjectLookup for Snapshot {
             pod_sets: entry.pod_sets.clone(),
             pod_requests: entry.pod_requests.clone(),
             pod_identity: entry.pod_identity.clone(),
+            submitter: entry.submitter.clone(),
         })
     }
 }

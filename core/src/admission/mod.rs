@@ -102,4 +102,6 @@ pub struct OwnerView {
     pub pod_requests: Option<Arc<[PodSetRequests]>>,
     /// What tells pods that it controls from those that only name it.
     pub pod_identity: PodIdentity,
+    /// The account that is recorded in it, if submitters are read and its pods have Workloads of their own.
+    pub submitter: Option<Arc<str>>,
 }

@@ -2,12 +2,11 @@
 //!
 //! Invariant: a pod that must wait has the gate of admission before it is stored, so that no scheduler sees it without.
 
-use super::defaults::allow_with_patch;
 use super::job_defaults::JobDefaults;
 use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
-use super::submitter;
+use super::submitter::{self, Origin, Submitter};
 use crate::api::names::SUSPENDING_PARENT_ANNOTATION;
 use crate::frameworks::{Framework, hold_pod, is_marked_for_other_framework};
 
@@ -25,12 +24,12 @@ pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> Revi
     let starts = parent
         .map_or_else(|| settings.frameworks.contains(row.name), |parent| settings.starts_pods_of(parent));
     if !starts {
-        return ReviewResponse::allowed();
+        return leave(request, defaults.submitter);
     }
     let mut patch = if parent.is_some() {
         Patch::new(request.object)
     } else if defaults.selected == Some(false) || defaults.ancestor.is_some() {
-        return ReviewResponse::allowed();
+        return leave(request, defaults.submitter);
     } else if defaults.selected.is_none() && !defaults.must_wait && settings.manage_jobs_without_queue_name {
         // Nothing stops a pod without a queue later.
         return ReviewResponse::NotYet(format!(
@@ -42,20 +41,35 @@ pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> Revi
     } else if defaults.must_wait {
         defaults.patch
     } else {
-        return allow_with_patch(defaults.patch);
+        return allow(defaults.patch, defaults.submitter);
     };
     match hold_pod(patch.object(), &settings.gates) {
         Ok(changes) => patch.make(&changes),
         Err(error) => return ReviewResponse::Denied(error.to_string()),
     }
-    let warnings = submitter::record(defaults.submitter, &mut patch);
+    allow(patch, defaults.submitter)
+}
+
+/// Allows an object as it is but for its submitter, which must not stay as the request says: a user can add the gate of admission.
+fn leave(request: &ReviewRequest<'_>, submitter: Option<Submitter>) -> ReviewResponse {
+    if submitter.is_none() {
+        return ReviewResponse::allowed();
+    }
+    allow(Patch::new(request.object), submitter)
+}
+
+fn allow(mut patch: Patch, submitter: Option<Submitter>) -> ReviewResponse {
+    let warnings = submitter::record(submitter, &mut patch);
     ReviewResponse::Allowed { patch: patch.into_operations(), warnings }
 }
 
 /// Marks the pod templates of an object whose pods must wait.
 pub(super) fn mark_templates(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
     if is_marked_for_other_framework(row, request.object) {
-        return ReviewResponse::allowed();
+        return match Submitter::of_new(request, Origin::Nothing) {
+            Ok(submitter) => leave(request, submitter),
+            Err(response) => response,
+        };
     }
     let defaults = match JobDefaults::of(row, request) {
         Ok(defaults) => defaults,

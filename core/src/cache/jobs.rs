@@ -7,8 +7,8 @@ use super::{Cache, Kind, OwnerEntry, remove_from_index};
 use crate::api::decoding::DecodeError;
 use crate::api::{ObjectKey, names};
 use crate::frameworks::{
-    Beside, JobKind, JobView, RelatedKey, RelatedKind, frameworks, is_longest_workload_name,
-    job_name_in_workload_name, own_workload_keys, replica_workload_key,
+    Beside, JobKind, JobView, RelatedKey, RelatedKind, Role, frameworks, is_longest_workload_name,
+    job_name_in_workload_name, own_workload_keys, replica_workload_key, submitter_of,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -238,6 +238,16 @@ impl Cache {
         let pods =
             if has_same_controller { RecheckedPods::default() } else { self.recheck_pods_below([uid]) };
         Ok(JobChange { replaced, pods, moved })
+    }
+
+    /// Returns the account that webhooks have recorded in a job of the deltas being handled, if submitters are read and the pods of the job
+    /// have Workloads of their own: they count as submitted by it.
+    pub(crate) fn submitter_for_pods(&self, kind: JobKind, key: &ObjectKey) -> Option<Arc<str>> {
+        if self.shared.submitter_key.is_none() || kind.role != Role::PassThrough {
+            return None;
+        }
+        let object = self.raw_object(Kind::Job(kind), key)?;
+        submitter_of(object, names::SUBMITTER_ANNOTATION).map(Arc::from)
     }
 
     pub(crate) fn remove_job(

@@ -34,6 +34,8 @@ pub struct OwnerEntry {
     pub pod_requests: Option<Arc<[PodSetRequests]>>,
     /// What tells pods that it controls from those that only name it.
     pub pod_identity: PodIdentity,
+    /// The account that webhooks have recorded in it, if submitters are read and its pods have Workloads of their own.
+    pub submitter: Option<Arc<str>>,
 }
 
 impl OwnerEntry {
@@ -52,6 +54,7 @@ impl OwnerEntry {
             pod_sets: None,
             pod_requests: None,
             pod_identity: PodIdentity::Unknown,
+            submitter: None,
         }
     }
 }

@@ -165,6 +165,23 @@ pub fn search_above(
     Ok(owner.map_or(Above::Nothing(end), |level| Above::Queued(level.owner)))
 }
 
+/// Returns the nearest controller above an object that names a queue, if each controller from there down creates such objects as the one
+/// below it, and where the known controllers end. An object with the name but not the UID of the owner ends the search.
+///
+/// # Errors
+/// The owner references form a cycle or are too deep.
+pub fn search_maker(
+    object: Searched<'_>,
+    kinds: &ManagedKinds<'_>,
+    lookup: impl Fn(&OwnerRef) -> OwnerLookup,
+) -> Result<(Option<OwnerRef>, End), AncestryError> {
+    let (mut levels, end) = climb(object, lookup)?;
+    mark_creators(&mut levels, object.kind, kinds);
+    let mut makers = levels.into_iter().take_while(|level| level.creates_lower);
+    let maker = makers.find(|level| level.found.names_queue).map(|level| level.owner);
+    Ok((maker, end))
+}
+
 /// Returns on whose quota an object runs whose controller runs on that of `holder`. One that names a queue needs quota of its own
 /// unless it was made for the holder.
 fn passed_down(holder: Option<Holder>, created: bool, names_queue: bool) -> Option<Holder> {
@@ -274,6 +291,11 @@ mod tests {
     /// Searches from an object of a kind below a chain, whose nearest object comes first. Returns the number of the object that is
     /// queued in its place.
     fn search(kind: &str, names_queue: bool, chain: &[Object]) -> Option<usize> {
+        search_both(kind, names_queue, chain)[0]
+    }
+
+    /// The same, and the number of the nearest object in a queue that has made the first one.
+    fn search_both(kind: &str, names_queue: bool, chain: &[Object]) -> [Option<usize>; 2] {
         let all: BTreeSet<String> = frameworks().map(|row| row.name.to_owned()).collect();
         let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
         let kinds = ManagedKinds { frameworks: &all, external: &external };
@@ -295,8 +317,11 @@ mod tests {
             })
             .collect();
         let object = Searched { kind: kind_of(kind), uid: "me", names_queue, controller: references.first() };
-        let above = search_above(object, &kinds, |owner| OwnerLookup::Found(found[&owner.name].clone()));
-        above.unwrap().queued().map(|owner| owner.name.parse().unwrap())
+        let lookup = |owner: &OwnerRef| OwnerLookup::Found(found[&owner.name].clone());
+        let queued = search_above(object, &kinds, lookup).unwrap().queued();
+        let (maker, end) = search_maker(object, &kinds, lookup).unwrap();
+        assert_eq!(end, End::Top);
+        [queued, maker].map(|owner| owner.map(|owner| owner.name.parse().unwrap()))
     }
 
     #[test]
@@ -344,6 +369,25 @@ mod tests {
     }
 
     #[test]
+    fn makers_are_the_nearest_in_a_queue() {
+        let named = |kind| Object(kind, NOWHERE, true);
+        let plain = |kind| Object(kind, NOWHERE, false);
+        let cases: &[(&[Object], Option<usize>)] = &[
+            (&[plain("ReplicaSet"), named("Deployment")], Some(1)),
+            (&[plain("ReplicaSet"), named("Deployment"), named("AppWrapper")], Some(1)),
+            (&[plain("ReplicaSet"), plain("Deployment"), named("AppWrapper")], Some(2)),
+            (&[plain("ReplicaSet"), plain("Deployment")], None),
+            // A controller that makes no such objects has not made it.
+            (&[plain("ReplicaSet"), named("Job")], None),
+            (&[named("Deployment")], None),
+            (&[], None),
+        ];
+        for (number, (chain, expected)) in cases.iter().enumerate() {
+            assert_eq!(search_both("Pod", true, chain)[1], *expected, "case {number}");
+        }
+    }
+
+    #[test]
     fn search_ends_and_says_where() {
         let all: BTreeSet<String> = frameworks().map(|row| row.name.to_owned()).collect();
         let external = BTreeSet::new();
@@ -370,6 +414,10 @@ mod tests {
         assert_eq!(from(&cycle), Err(AncestryError::Cycle));
         let long = |owner: &OwnerRef| found(&owner.uid, Some(number(owner) + 1));
         assert_eq!(from(&long), Err(AncestryError::TooDeep));
+        let pod = Searched { kind: POD, uid: "me", names_queue: true, controller: Some(&first) };
+        let maker = search_maker(pod, &kinds, |_| OwnerLookup::Missing);
+        assert_eq!(maker, Ok((None, End::Missing(first.clone()))));
+        assert_eq!(search_maker(pod, &kinds, |_| found("another", None)), Ok((None, End::Top)));
         assert!(kinds.creates(&first, POD));
     }
 }

@@ -72,6 +72,7 @@ mod workload;
 
 pub use ancestry::{
     Above, AncestryError, End, FoundOwner, OwnPlace, OwnerLookup, Searched, missing_owner, search_above,
+    search_maker,
 };
 pub use child_size::{
     ChildGroup, Claim, ExcessGroup, PodSetRequests, PodSetSize, SizedChild, excess_of_pod, groups_of,

@@ -94,8 +94,8 @@ impl SnapshotBuilder {
         self.current.ledger_drift = drift;
     }
 
-    /// Adds or updates a job as a possible owner of other jobs.
-    pub(crate) fn set_job(&mut self, kind: JobKind, view: &JobView) {
+    /// Adds or updates a job as a possible owner of other jobs. `submitter` is the account that is recorded in it for its pods.
+    pub(crate) fn set_job(&mut self, kind: JobKind, view: &JobView, submitter: Option<Arc<str>>) {
         let charged = charges_for_children(kind, view).then_some(&view.pod_sets);
         let size = |set: &PodSetView| -> PodSetSize { (Arc::clone(&set.name), set.count) };
         let requests = |set: &PodSetView| -> PodSetRequests { (Arc::clone(&set.name), set.requests.clone()) };
@@ -108,6 +108,7 @@ impl SnapshotBuilder {
             pod_sets: charged.map(|sets| sets.iter().map(size).collect()),
             pod_requests: charged.map(|sets| sets.iter().map(requests).collect()),
             pod_identity: view.options.pod_identity.clone(),
+            submitter,
         };
         let id = (Kind::of_job(kind), view.key.clone());
         self.set_child(&id, kind, Some(view));
@@ -179,6 +180,7 @@ impl SnapshotBuilder {
                 pod_sets: None,
                 pod_requests: None,
                 pod_identity: PodIdentity::Unknown,
+                submitter: None,
             };
             self.current.families.external_owners.insert_mut(id, Arc::new(entry));
         } else if self.current.families.external_owners.get(&id).is_some_and(|known| known.uid == owner.uid) {

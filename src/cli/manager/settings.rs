@@ -150,9 +150,12 @@ impl ManagerSettings {
     }
 
     pub(super) fn admission(&self) -> AdmissionSettings {
-        let trusted = || self.args.submitter_trusted.iter().cloned().collect();
+        let submitters = || SubmitterSettings {
+            trusted: self.args.submitter_trusted.iter().cloned().collect(),
+            namespace: self.namespace.clone(),
+        };
         AdmissionSettings {
-            submitter: self.args.record_submitter.then(|| SubmitterSettings { trusted: trusted() }),
+            submitter: self.args.record_submitter.then(submitters),
             ..config_mapping::admission_settings(&self.configuration, &self.namespace)
         }
     }

@@ -5,7 +5,7 @@ use super::super::review::{answer, path_for_kind, rules_of};
 use super::*;
 use crate::api::names::{MAX_SUBMITTER_BYTES, SUBMITTER_ANNOTATION};
 use crate::api::partial::{ValueBudget, read_projection};
-use crate::frameworks::{Framework, framework, frameworks};
+use crate::frameworks::{Framework, REPLICA_SET, framework, frameworks};
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 const PARENT: &str = "kueue.x-k8s.io/pod-suspending-parent";
@@ -14,7 +14,8 @@ const CI: &str = "system:serviceaccount:ci:runner";
 
 fn recording() -> AdmissionSettings {
     let trusted = [CI.to_owned()].into();
-    AdmissionSettings { submitter: Some(SubmitterSettings { trusted }), ..AdmissionSettings::default() }
+    let submitter = Some(SubmitterSettings { trusted, namespace: "kueue-system".to_owned() });
+    AdmissionSettings { submitter, passing: [REPLICA_SET].into(), ..AdmissionSettings::default() }
 }
 
 /// Asks a rule of a kind as a user, with the review decoded as a whole and in part.
@@ -87,8 +88,11 @@ fn accounts_of_all_kinds_are_recorded() {
             assert_eq!(submitter(&object), Some(stored), "{}: {said:?} by {user}", row.name);
             assert!(warnings.iter().all(|text| !text.contains(SUBMITTER_ANNOTATION)), "{warnings:?}");
         }
-        let (object, _) = created(row, &object_of(row, "", ""), ANN);
-        assert_eq!(submitter(&object), None, "{} without a queue", row.name);
+        // Without a queue no account is recorded, and no other one kept: the object may be managed all the same.
+        for (said, user, stored) in [("", ANN, None), ("bob", ANN, Some("")), ("bob", CI, Some("bob"))] {
+            let (object, _) = created(row, &object_of(row, "", said), user);
+            assert_eq!(submitter(&object), stored, "{} without a queue: {said:?} by {user}", row.name);
+        }
     }
 }
 
@@ -112,29 +116,40 @@ fn nothing_is_recorded_without_the_option() {
     }
 }
 
-/// An object below a managed owner counts as its owner's, and one that only says so does not.
+/// An object below a managed owner counts as its owner's, and one that only says so does not; neither keeps what its request says.
 #[test]
 fn objects_of_an_owner_have_no_account() {
     let job = framework("batch", "Job").unwrap();
-    let owned_by = |api_version: &str, kind: &str| {
-        let mut object = object_of(job, "q", "");
+    let owned_by = |(api_version, kind, uid): (&str, &str, &str), said: &str| {
+        let mut object = object_of(job, "q", said);
         object["metadata"]["ownerReferences"] = json!([{"apiVersion": api_version, "kind": kind, "name": "above",
-            "uid": "above-1", "controller": true}]);
+            "uid": uid, "controller": true}]);
         object
     };
-    let above =
-        OwnerView { uid: "above-1".to_owned(), queue_name: Some("q".to_owned()), ..OwnerView::default() };
-    let cluster = Cluster { owners: [("above".to_owned(), above)].into(), ..Cluster::default() };
-    for (api_version, kind, recorded) in [
-        ("jobset.x-k8s.io/v1alpha2", "JobSet", None),
-        ("batch/v1", "CronJob", Some(ANN)),
-        ("batch/v1", "Job", Some(ANN)),
-        ("example.com/v1", "Foo", Some(ANN)),
+    let (set, own) = ("jobset.x-k8s.io/v1alpha2", "above-1");
+    for (owner, queue, said, user, recorded) in [
+        ((set, "JobSet", own), "q", "", ANN, None),
+        ((set, "JobSet", own), "q", "bob", ANN, Some("")),
+        ((set, "JobSet", own), "q", "bob", CI, Some("bob")),
+        // It has a Workload of its own.
+        ((set, "JobSet", own), "", "", ANN, None),
+        ((set, "JobSet", own), "", "bob", ANN, Some("")),
+        ((set, "JobSet", "above-2"), "q", "bob", ANN, Some("")),
+        (("batch/v1", "CronJob", own), "q", "bob", ANN, Some(ANN)),
+        (("batch/v1", "Job", own), "q", "bob", ANN, Some(ANN)),
+        (("example.com/v1", "Foo", own), "q", "bob", ANN, Some(ANN)),
     ] {
-        let object = owned_by(api_version, kind);
-        let response = ask(job, true, (&object, None), (ANN, &recording()), &cluster);
+        let above = OwnerView {
+            uid: own.to_owned(),
+            queue_name: Some(queue.to_owned()),
+            submitter: Some("bob".into()),
+            ..OwnerView::default()
+        };
+        let cluster = Cluster { owners: [("above".to_owned(), above)].into(), ..Cluster::default() };
+        let object = owned_by(owner, said);
+        let response = ask(job, true, (&object, None), (user, &recording()), &cluster);
         let (object, _) = patched(&object, response);
-        assert_eq!(submitter(&object), recorded, "{kind}");
+        assert_eq!(submitter(&object), recorded, "{owner:?} in {queue:?}: {said:?} by {user}");
     }
 }
 
@@ -155,13 +170,103 @@ fn templates_name_the_submitter_of_their_object() {
     let (cluster, settings) = (Cluster::default(), recording());
     let response = ask(deployment, true, (&changed, Some(&stored)), ("eve", &settings), &cluster);
     assert_eq!(in_template(&patched(&changed, response).0), json!(ANN));
-    // Its pods keep what the template says, and a pod that only says that it is one does not.
+    // One that is marked for another kind is not managed, and its pods are.
+    let mut other = object_of(deployment, "q", "bob");
+    other["spec"]["template"] =
+        json!({"metadata": {"annotations": {PARENT: "statefulset"}}, "spec": {"containers": []}});
+    assert_eq!(submitter(&created(deployment, &other, ANN).0), Some(""));
+}
+
+/// Its pods have the name that is recorded in it, whatever they say, and which account creates them.
+#[test]
+fn pods_of_a_deployment_name_its_submitter() {
+    const CONTROLLER: &str = "system:serviceaccount:kube-system:replicaset-controller";
     let row = framework("", "Pod").unwrap();
-    let mut pod = object_of(row, "q", "bob");
-    pod["metadata"]["annotations"][PARENT] = json!("deployment");
-    assert_eq!(submitter(&created(row, &pod, ANN).0), Some(ANN));
-    pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r-1", "controller": true}]);
-    assert_eq!(submitter(&created(row, &pod, "system:serviceaccount:kube-system:rs").0), Some("bob"));
+    let reference = |api_version: &str, kind: &str, name: &str, uid: &str| OwnerRef {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+    };
+    let view = |uid: &str, queue: &str, controller: Option<OwnerRef>, submitter: Option<&str>| OwnerView {
+        uid: uid.to_owned(),
+        queue_name: Some(queue.to_owned()),
+        controller,
+        submitter: submitter.map(Into::into),
+        ..OwnerView::default()
+    };
+    let below = |uid: &str| Some(reference("apps/v1", "Deployment", "d", uid));
+    let other = Some(reference("apps/v1", "Deployment", "unqueued", "u-1"));
+    let gone = Some(reference("apps/v1", "Deployment", "gone", "g-1"));
+    let owners = [
+        ("d", view("d-1", "q", None, Some(ANN))),
+        ("unqueued", view("u-1", "", None, Some("bob"))),
+        ("r", view("r-1", "", below("d-1"), None)),
+        ("stale", view("s-1", "", below("d-2"), None)),
+        ("of-unqueued", view("o-1", "", other, None)),
+        ("of-gone", view("l-1", "", gone, None)),
+        ("plain", view("p-1", "", None, None)),
+        ("job", view("j-1", "q", None, Some("bob"))),
+    ];
+    let owners = owners.map(|(name, view)| (name.to_owned(), view)).into();
+    let (cluster, settings) = (Cluster { owners, ..Cluster::default() }, recording());
+    let set = ("apps/v1", "ReplicaSet");
+    for ((api_version, kind), name, uid, said, user, recorded) in [
+        (set, "r", "r-1", ANN, CONTROLLER, Some(Some(ANN))),
+        (set, "r", "r-1", "", CONTROLLER, Some(Some(ANN))),
+        (set, "r", "r-1", "bob", "eve", Some(Some(ANN))),
+        (set, "r", "r-1", "bob", CI, Some(Some("bob"))),
+        // What the request refers to is not stored, or in no queue.
+        (set, "r", "r-2", "bob", "eve", Some(Some(""))),
+        (set, "stale", "s-1", "bob", "eve", Some(Some(""))),
+        (set, "of-unqueued", "o-1", "bob", "eve", Some(Some(""))),
+        (set, "plain", "p-1", "bob", "eve", Some(Some(""))),
+        (set, "plain", "p-1", "", CONTROLLER, Some(None)),
+        (("batch/v1", "Job"), "job", "j-1", "bob", "eve", Some(Some(""))),
+        // It may be so new that it is not known.
+        (set, "none", "n-1", "bob", "eve", None),
+        (set, "of-gone", "l-1", "bob", "eve", None),
+        (set, "none", "n-1", "", CONTROLLER, Some(None)),
+    ] {
+        let mut pod = object_of(row, "q", said);
+        pod["metadata"]["annotations"][PARENT] = json!("deployment");
+        pod["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": true}]);
+        let found = match ask(row, true, (&pod, None), (user, &settings), &cluster) {
+            ReviewResponse::NotYet(_) => None,
+            response => Some(submitter(&patched(&pod, response).0).map(str::to_owned)),
+        };
+        let recorded = recorded.map(|name| name.map(str::to_owned));
+        assert_eq!(found, recorded, "{kind} {name} {uid}: {said:?} by {user}");
+    }
+    let mut marked = object_of(row, "q", "bob");
+    marked["metadata"]["annotations"][PARENT] = json!("deployment");
+    assert_eq!(submitter(&created(row, &marked, ANN).0), Some(ANN), "it only says that it is one");
+}
+
+/// A user can give a pod the gate of admission, so that it is started wherever it is.
+#[test]
+fn pods_that_are_left_alone_keep_no_name() {
+    let row = framework("", "Pod").unwrap();
+    let settings = recording();
+    let system = [("kubernetes.io/metadata.name".to_owned(), "kube-system".to_owned())];
+    let unselected = Cluster { labels: system.into(), ..Cluster::default() };
+    let job = OwnerView { uid: "j-1".to_owned(), queue_name: Some("q".to_owned()), ..OwnerView::default() };
+    let queued = Cluster { owners: [("j".to_owned(), job)].into(), ..Cluster::default() };
+    let plain = object_of(row, "q", "bob");
+    let mut owned = plain.clone();
+    owned["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j-1", "controller": true}]);
+    let disabled = AdmissionSettings { frameworks: ["deployment".to_owned()].into(), ..recording() };
+    for (pod, cluster, settings, recorded) in [
+        (&plain, &unselected, &settings, ANN),
+        (&owned, &queued, &settings, ""),
+        (&plain, &queued, &disabled, ANN),
+    ] {
+        let (changed, _) = patched(pod, ask(row, true, (pod, None), (ANN, settings), cluster));
+        assert_eq!(submitter(&changed), Some(recorded));
+        assert!(changed["spec"].get("schedulingGates").is_none(), "{changed}");
+    }
 }
 
 #[test]
@@ -212,10 +317,34 @@ fn accounts_of_workloads_are_recorded() {
         matches!(&refusal, ReviewResponse::Denied(text) if text.contains(SUBMITTER_ANNOTATION)),
         "{refusal:?}"
     );
-    workload["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p-1"}]);
-    let (stored, _) = patched(&workload, ask(&workload, None, ANN, true));
-    assert_eq!(submitter(&stored), Some("bob"), "the manager copied it from the job");
+    // A label puts no Workload in a queue.
+    let (mut unlabelled, mut labelled) = (stored.clone(), stored);
+    unlabelled["metadata"]["labels"] = json!({});
+    labelled["metadata"]["labels"] = json!({QUEUE: "q"});
+    labelled["metadata"]["annotations"][SUBMITTER_ANNOTATION] = json!("eve");
+    let refusal = ask(&labelled, Some(&unlabelled), "eve", false);
+    assert!(
+        matches!(&refusal, ReviewResponse::Denied(text) if text.contains(SUBMITTER_ANNOTATION)),
+        "{refusal:?}"
+    );
+    for owner in [
+        json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p-1"}),
+        json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j-1", "controller": true}),
+    ] {
+        workload["metadata"]["ownerReferences"] = json!([owner]);
+        for (user, recorded) in [
+            ("system:serviceaccount:kueue-system:kueue-controller-manager", "bob"),
+            (CI, "bob"),
+            (ANN, ""),
+            ("", ""),
+            ("system:serviceaccount:team:kueue-controller-manager", ""),
+            ("system:serviceaccount:kueue-system", ""),
+            ("kueue-system:kueue-controller-manager", ""),
+        ] {
+            let (stored, _) = patched(&workload, ask(&workload, None, user, true));
+            assert_eq!(submitter(&stored), Some(recorded), "{owner} by {user}");
+        }
+    }
 }
 
 /// Names are texts of any kind up to a bound.

@@ -112,6 +112,7 @@ pub(super) fn pod_entry(core: &Reconciler, pod: &ObjectMeta) -> Option<OwnerEntr
         pod_sets: None,
         pod_requests: None,
         pod_identity: PodIdentity::Unknown,
+        submitter: None,
     })
 }
 

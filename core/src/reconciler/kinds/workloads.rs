@@ -213,7 +213,8 @@ impl KindRules for JobKind {
         let steps = core.units().steps_of_jobs([&(*self, key.clone())]);
         core.work_queue.add_all(steps);
         if let Some(view) = core.cache.job(&(*self, key.clone())).map(Arc::clone) {
-            core.snapshot_builder.set_job(*self, &view);
+            let submitter = core.cache.submitter_for_pods(*self, key);
+            core.snapshot_builder.set_job(*self, &view, submitter);
             core.mark_workloads_of_job(*self, &view);
             let siblings = core.units().steps_of_siblings(*self, &view);
             core.work_queue.add_all(siblings);

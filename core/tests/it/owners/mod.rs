@@ -9,3 +9,4 @@ mod pod_below_pod;
 mod pods_below_unwatched;
 mod ray_children;
 mod running_children;
+mod submitters;
