@@ -1,6 +1,7 @@
 //! Object keys: namespace and name.
 
 use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 pub type ByKey<V> = IndexMap<ObjectKey, V>;
 
 /// Namespace and name of an object; the namespace is empty for cluster-scoped kinds.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ObjectKey {
     /// The namespace, or empty.
     pub namespace: Arc<str>,

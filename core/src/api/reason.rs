@@ -1,5 +1,7 @@
 //! Kueue's condition types and reasons, used by conditions, events, metric labels and explanations.
 
+use serde::{Deserialize, Serialize};
+
 /// Condition types of a Workload that this field manager owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConditionType {
@@ -72,7 +74,7 @@ enum WaitEnd {
 
 /// Why a workload has no quota reservation: the reason of `QuotaReserved=False`. The order has a meaning: of several
 /// flavors, the greatest reason is published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PendingReason {
     /// `spec.active` is false.
     Deactivated,

@@ -109,6 +109,7 @@ mod tests {
         Record {
             key: RecordKey { uid: Arc::from(uid), kind: RecordKind::Segment, attempt: 0, part: 0 },
             seeded: false,
+            filled: false,
             workload: Subject {
                 key: ObjectKey::new("ns", uid),
                 job: None,

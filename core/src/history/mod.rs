@@ -9,6 +9,7 @@
 //! - a recorder gets every record and every change of a run once, in order.
 
 mod chunk;
+mod filling;
 mod line;
 mod log;
 mod names;
@@ -18,6 +19,7 @@ mod preemptions;
 mod queue_usage;
 mod record;
 mod recorded;
+mod remembered;
 mod ring;
 mod seen;
 mod series;
@@ -35,7 +37,8 @@ pub use record::{
     Amounts, EvictionEvent, FinishEvent, Preemption, Preemptor, Record, RecordEvent, RecordKey, RecordKind,
     Run, Subject, WaitEvent, WaitResult,
 };
-pub use recorded::{Gap, RecordedUsage};
+pub use recorded::{FilledPart, Gap, RecordedUsage};
+pub use remembered::Remembered;
 pub use ring::{HistoryStats, Ring};
 pub use seen::SeenWorkload;
 pub use series::HOUR;

@@ -34,10 +34,13 @@ impl Ring {
         let first = known.is_none();
         let mut tracked = known.unwrap_or_else(|| self.begin_tracking(seen));
         if let Some((at, result)) = seen.finished() {
+            let at = self.past(at);
             if first && self.from.is_none() {
                 self.record_eviction_of(seen, &mut tracked);
+                self.fill_finished(seen, &tracked, (at, result));
             } else {
-                self.end(seen.record, tracked, self.past(at), result);
+                self.end_missed_run(seen, &mut tracked);
+                self.end(seen.record, tracked, at, result);
             }
             return;
         }
@@ -106,6 +109,7 @@ impl Ring {
         } else {
             self.record_eviction_of(seen, tracked);
             let end = self.past(seen.released().unwrap_or(self.now));
+            let end = self.known_end(seen, tracked, end);
             self.end_run(seen.record, tracked, end, RunEnd::Other);
             self.follow_wait(seen, tracked, queue);
             if let Some(since) = seen.reservation() {
@@ -117,8 +121,9 @@ impl Ring {
     /// Follows a Workload that is charged.
     fn follow_run(&mut self, seen: &SeenWorkload<'_>, tracked: &mut Tracked, queue: u32, new: Run) {
         let began = self.past(new.start);
+        let resumed = tracked.reserved_at == new.start;
         if let Phase::Running(run) = &mut tracked.phase {
-            if tracked.reserved_at == new.start && tracked.queue == queue {
+            if resumed && tracked.queue == queue {
                 if run.amounts != new.amounts {
                     self.usage.add(queue, &run.amounts, -1, (&mut self.series, self.now));
                     self.usage.add(queue, &new.amounts, 1, (&mut self.series, self.now));
@@ -127,17 +132,12 @@ impl Ring {
                 }
                 return;
             }
-            // Another ClusterQueue took over the reservation, or the versions between two reservations were not delivered.
-            let same = tracked.reserved_at == new.start;
-            let missed = seen.earlier_eviction().filter(|_| !same);
-            let end = if same { self.now } else { began };
-            let end = missed.as_ref().map_or(end, |eviction| eviction.at.min(began));
-            if let Some(eviction) = missed.filter(|_| !run.evicted) {
-                self.record_eviction(seen.record, tracked, &eviction, None);
-            }
-            self.end_run(seen.record, tracked, end, RunEnd::Other);
+            self.end_earlier_run(seen, tracked, (!resumed).then_some(began));
         }
-        let resumed = tracked.reserved_at == new.start;
+        if matches!(tracked.phase, Phase::Idle) && !resumed && self.from.is_none() {
+            let waited = self.fill_wait(seen, tracked, began);
+            tracked.add_wait(waited);
+        }
         if matches!(tracked.phase, Phase::Idle) && !resumed && self.from.is_some() {
             // The pending reason was not observed.
             let since = self.past(seen.waiting_since());
@@ -160,6 +160,70 @@ impl Ring {
         let run = OpenRun { workload, start, amounts, evicted: false };
         self.add_opened(&seen.record.meta.uid, tracked, &run);
         tracked.phase = Phase::Running(Arc::new(run));
+    }
+
+    /// Ends a run before the present one: another ClusterQueue took over the reservation, or, if that `began` later, the versions
+    /// between two reservations were not delivered.
+    fn end_earlier_run(&mut self, seen: &SeenWorkload<'_>, tracked: &mut Tracked, began: Option<Millis>) {
+        let Phase::Running(run) = &tracked.phase else { return };
+        let was_evicted = run.evicted;
+        let missed = seen.earlier_eviction().filter(|_| began.is_some());
+        let mut end = began.unwrap_or(self.now);
+        if let Some(eviction) = missed {
+            end = eviction.at.min(end);
+            if !was_evicted {
+                self.record_eviction(seen.record, tracked, &eviction, None);
+            }
+            end = self.known_end(seen, tracked, end);
+        } else if began.is_some() && self.is_left(seen) {
+            end = self.unknown_end(tracked, end);
+        }
+        self.end_run(seen.record, tracked, end, RunEnd::Other);
+    }
+
+    /// Ends the run of a Workload that has finished in another run or without quota, if the versions in between were not delivered.
+    fn end_missed_run(&mut self, seen: &SeenWorkload<'_>, tracked: &mut Tracked) {
+        if !matches!(tracked.phase, Phase::Running(_)) {
+            return;
+        }
+        match (seen.reservation(), seen.released()) {
+            (Some(start), _) if start != tracked.reserved_at => {
+                self.end_earlier_run(seen, tracked, Some(self.past(start)));
+                if let Some(charge) = &seen.last_charge {
+                    let (queue, amounts) = (tracked.queue, self.names.amounts(charge));
+                    self.follow_run(seen, tracked, queue, Run { start, amounts });
+                }
+            }
+            (None, Some(released)) => {
+                self.record_eviction_of(seen, tracked);
+                let end = self.past(released);
+                let end = self.known_end(seen, tracked, end);
+                self.end_run(seen.record, tracked, end, RunEnd::Other);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns whether an earlier process left a run of this Workload, and the first lists are not complete.
+    fn is_left(&self, seen: &SeenWorkload<'_>) -> bool {
+        self.from.is_none() && self.outbox.follows(&seen.record.meta.uid)
+    }
+
+    /// Returns the end of a run that an earlier process left, or an earlier time if the Workload counts more evictions than are
+    /// recorded: `end` is that of a later run then.
+    fn known_end(&mut self, seen: &SeenWorkload<'_>, tracked: &Tracked, end: Millis) -> Millis {
+        let runs = matches!(tracked.phase, Phase::Running(_));
+        if runs && self.is_left(seen) && seen.evictions() > tracked.evictions {
+            return self.unknown_end(tracked, end);
+        }
+        end
+    }
+
+    /// Returns until when a run that an earlier process left counts if nothing shows its end, not later than `latest`.
+    fn unknown_end(&mut self, tracked: &Tracked, latest: Millis) -> Millis {
+        let Phase::Running(run) = &tracked.phase else { return latest };
+        self.outbox.filling.count_unknown_end();
+        self.outbox.until.max(run.start).min(latest)
     }
 
     /// Follows a Workload that is not charged.
@@ -213,7 +277,7 @@ impl Ring {
         let Phase::Pending(pending) = mem::take(&mut tracked.phase) else { return };
         self.count_pending(tracked.queue, pending.reason, -1);
         let waited = self.length(pending.since, end);
-        tracked.add(|sums| sums.waited = sums.waited.saturating_add(waited));
+        tracked.add_wait(waited);
         if result == WaitResult::Reserved {
             self.series.add_wait(tracked.queue, waited, self.now);
         }
@@ -250,7 +314,7 @@ impl Ring {
         });
         let cause = if run.evicted { RunEnd::Released } else { cause };
         let uid = &record.meta.uid;
-        self.outbox.add(|| Entry::Ended { uid: Arc::clone(uid), at: end, end: cause });
+        self.outbox.add(|| Entry::Ended { uid: Arc::clone(uid), at: end, end: cause, filled: false });
         let run = Run { start: run.start, amounts: Arc::clone(&run.amounts) };
         match cause {
             RunEnd::Finished | RunEnd::Deleted => return Some(run),
@@ -372,7 +436,7 @@ impl Ring {
     ) {
         let workload = self.subject(record, tracked.queue);
         let key = RecordKey { uid: Arc::clone(&record.meta.uid), kind, attempt, part };
-        let mut record = Record { key, seeded: false, workload, event };
+        let mut record = Record { key, seeded: false, filled: false, workload, event };
         match self.from {
             Some(from) => {
                 record.seeded = kind == RecordKind::Eviction && record.at() < from;
@@ -389,7 +453,7 @@ impl Ring {
         }
     }
 
-    fn subject(&mut self, record: &WorkloadRecord, queue: u32) -> Subject {
+    pub(super) fn subject(&mut self, record: &WorkloadRecord, queue: u32) -> Subject {
         let class = record.priority_class.as_ref().map_or("", |class| class.name.as_str());
         let job = |owner: &Arc<crate::api::OwnerRecord>| (Arc::clone(&owner.kind), Arc::clone(&owner.name));
         Subject {

@@ -5,6 +5,7 @@
 //! earlier recorder ended is followed as if its process had never stopped, so that the conditions of the object give its end; a
 //! time of that process that lies ahead, because its clock did, counts as now.
 
+use super::filling::Filling;
 use super::names::Names;
 use super::observe::DELETED;
 use super::record::{Amounts, FinishEvent, Record, RecordEvent, RecordKey, RecordKind, Run, Subject};
@@ -35,6 +36,8 @@ pub enum Entry {
         at: i64,
         /// Number of runs that had ended before at a time that no object shows.
         unknown_ends: u64,
+        /// Start and end of the time without a recorder that the memory of another process covered; `None` without one.
+        filled: Option<(i64, i64)>,
     },
     /// A run began.
     Opened(Box<RunState>),
@@ -66,9 +69,13 @@ pub enum Entry {
         at: i64,
         /// How it ended. An eviction has an entry of its own before.
         end: RunEnd,
+        /// Whether the end is known from the memory of another process alone.
+        filled: bool,
     },
     /// A record was made, or completed, with the amounts of its run.
     Record(Arc<Record>, NamedAmounts),
+    /// A record that fills a time without a recorder. Its run, if it has one, has no other entries.
+    Filled(Arc<Record>, NamedAmounts),
     /// An hour ended.
     Hour {
         /// Start of the hour.
@@ -130,18 +137,20 @@ pub struct QueueHour {
 /// Entries for the recorder, and the runs of an earlier process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
-    on: bool,
+    pub(super) on: bool,
     /// Whether the first lists are complete.
     begun: bool,
     entries: Vec<Entry>,
     /// Runs that an earlier process left open, until the first observation.
-    left: Vec<RunState>,
+    pub(super) left: Vec<RunState>,
     /// UIDs of the runs that an earlier process left open.
     restored: BTreeSet<Arc<str>>,
     /// Restored runs whose object has not been observed yet.
     unseen: BTreeMap<Arc<str>, Subject>,
     /// Until when the earlier process recorded.
-    until: Millis,
+    pub(super) until: Millis,
+    /// What fills the time since then, until the first lists are complete.
+    pub(super) filling: Filling,
     /// Start of the last hour that was closed.
     closed: Option<Millis>,
 }
@@ -192,6 +201,7 @@ impl Ring {
         if !self.outbox.begun {
             self.outbox.until = self.outbox.until.min(self.now);
         }
+        self.fill_from_memory();
         for run in mem::take(&mut self.outbox.left) {
             self.restore(run);
         }
@@ -199,12 +209,7 @@ impl Ring {
 
     fn restore(&mut self, left: RunState) {
         let queue = self.names.queue(&left.workload.cluster_queue);
-        let amounts: Amounts = {
-            let mut amounts: Vec<(u32, i64)> =
-                left.amounts.iter().map(|(fr, amount)| (self.names.flavor_resource(fr), *amount)).collect();
-            amounts.sort_unstable();
-            Arc::from(amounts)
-        };
+        let amounts = self.numbered(left.amounts.iter().map(|(fr, amount)| (fr, *amount)));
         self.usage.add(queue, &amounts, 1, (&mut self.series, self.now));
         self.outbox.restored.insert(Arc::clone(&left.uid));
         self.outbox.unseen.insert(Arc::clone(&left.uid), left.workload.clone());
@@ -227,18 +232,30 @@ impl Ring {
         self.put(&left.uid, tracked);
     }
 
+    /// Returns amounts with the numbers of flavor-resources.
+    pub(super) fn numbered<'a>(
+        &mut self,
+        amounts: impl IntoIterator<Item = (&'a FlavorResource, i64)>,
+    ) -> Amounts {
+        let number = |(fr, amount)| (self.names.flavor_resource(fr), amount);
+        let mut amounts: Vec<(u32, i64)> = amounts.into_iter().map(number).collect();
+        amounts.sort_unstable();
+        Arc::from(amounts)
+    }
+
     /// Ends the runs of an earlier process whose objects no longer exist. The time of their end is unknown: they count until the
     /// earlier process recorded last.
     pub(super) fn end_unseen(&mut self) {
         let unseen = mem::take(&mut self.outbox.unseen);
-        let unknown_ends = u64::try_from(unseen.len()).unwrap_or(u64::MAX);
+        let (filled, unknown_ends) = mem::take(&mut self.outbox.filling).result();
+        let unknown_ends = unknown_ends.saturating_add(u64::try_from(unseen.len()).unwrap_or(u64::MAX));
         for (uid, subject) in unseen {
             self.end_lost(&uid, subject);
         }
         self.outbox.restored.clear();
         self.outbox.begun = true;
         let at = self.now;
-        self.outbox.add(|| Entry::Began { at, unknown_ends });
+        self.outbox.add(|| Entry::Began { at, unknown_ends, filled });
     }
 
     fn end_lost(&mut self, uid: &Arc<str>, workload: Subject) {
@@ -247,7 +264,7 @@ impl Ring {
         self.usage.add(tracked.queue, &run.amounts, -1, (&mut self.series, self.now));
         let at = self.outbox.until.max(run.start);
         let sums = tracked.sums.as_deref().copied().unwrap_or_default();
-        self.outbox.add(|| Entry::Ended { uid: Arc::clone(uid), at, end: RunEnd::Deleted });
+        self.outbox.add(|| Entry::Ended { uid: Arc::clone(uid), at, end: RunEnd::Deleted, filled: false });
         let event = RecordEvent::Finish(FinishEvent {
             at,
             result: self.names.text(DELETED),
@@ -259,7 +276,7 @@ impl Ring {
         });
         let key =
             RecordKey { uid: Arc::clone(uid), kind: RecordKind::Finish, attempt: tracked.evictions, part: 0 };
-        self.keep(Record { key, seeded: false, workload, event });
+        self.keep(Record { key, seeded: false, filled: false, workload, event });
     }
 
     /// Adds a record to the log, and to the entries.
@@ -354,14 +371,14 @@ impl Ring {
 }
 
 /// Returns the lesser of two amounts of each flavor-resource, in the order of their numbers, without zeros.
-fn least(a: &[(u32, i64)], b: &[(u32, i64)]) -> Vec<(u32, i64)> {
+pub(super) fn least(a: &[(u32, i64)], b: &[(u32, i64)]) -> Vec<(u32, i64)> {
     let other = |fr: u32| b.iter().find(|(known, _)| *known == fr).map_or(0, |(_, amount)| *amount);
     let both = a.iter().map(|(fr, amount)| (*fr, (*amount).min(other(*fr))));
     both.filter(|(_, amount)| *amount != 0).collect()
 }
 
 /// Returns the amounts of the run of a record.
-fn amounts_of(record: &Record) -> &[(u32, i64)] {
+pub(super) fn amounts_of(record: &Record) -> &[(u32, i64)] {
     match &record.event {
         RecordEvent::Wait(_) => &[],
         RecordEvent::Eviction(eviction) => eviction.run.as_ref().map_or(&[], |run| &run.amounts),
@@ -372,7 +389,7 @@ fn amounts_of(record: &Record) -> &[(u32, i64)] {
 
 impl Names {
     /// Returns amounts with names.
-    fn named(&self, amounts: &[(u32, i64)]) -> NamedAmounts {
+    pub(super) fn named(&self, amounts: &[(u32, i64)]) -> NamedAmounts {
         let all = self.flavor_resources();
         let named = |(fr, amount): &(u32, i64)| Some((all.get(usize::try_from(*fr).ok()?)?.clone(), *amount));
         amounts.iter().filter_map(named).collect()

@@ -5,10 +5,11 @@
 use super::series::Millis;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// Key of an event. A second record with the same key changes nothing.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RecordKey {
     /// UID of the Workload.
     pub uid: Arc<str>,
@@ -21,7 +22,7 @@ pub struct RecordKey {
 }
 
 /// Kinds of records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RecordKind {
     /// A pending episode ended.
     Wait,
@@ -49,12 +50,16 @@ impl RecordKind {
 }
 
 /// A record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Key of the event.
     pub key: RecordKey,
     /// Whether it was made from the first lists: the event was before the history began.
     pub seeded: bool,
+    /// Whether it fills a time in which nothing was recorded: it was made of the memory of another process, or of the conditions of
+    /// a Workload that had ended before.
+    #[serde(default)]
+    pub filled: bool,
     /// The Workload at the time of the event.
     pub workload: Subject,
     /// The event.
@@ -62,7 +67,7 @@ pub struct Record {
 }
 
 /// A Workload as a record names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
     /// Namespace and name.
     pub key: ObjectKey,
@@ -84,7 +89,7 @@ pub struct Subject {
 pub type Amounts = Arc<[(u32, i64)]>;
 
 /// A time in which a Workload had quota.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// When quota was reserved, in milliseconds since the epoch.
     pub start: i64,
@@ -93,7 +98,7 @@ pub struct Run {
 }
 
 /// An event in the life of a Workload. Times are milliseconds since the epoch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RecordEvent {
     /// A pending episode.
     Wait(WaitEvent),
@@ -111,7 +116,7 @@ pub enum RecordEvent {
 }
 
 /// A pending episode.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitEvent {
     /// When it began.
     pub start: i64,
@@ -124,7 +129,7 @@ pub struct WaitEvent {
 }
 
 /// How a pending episode ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WaitResult {
     /// Quota was reserved.
     Reserved,
@@ -146,7 +151,7 @@ impl WaitResult {
 }
 
 /// An eviction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvictionEvent {
     /// When the Workload was evicted.
     pub at: i64,
@@ -163,7 +168,7 @@ pub struct EvictionEvent {
 }
 
 /// A preemption.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preemption {
     /// Reason of the preemption; empty if the conditions no longer have it.
     pub reason: Arc<str>,
@@ -174,7 +179,7 @@ pub struct Preemption {
 }
 
 /// A preemptor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preemptor {
     /// Namespace and name.
     pub key: ObjectKey,
@@ -186,7 +191,7 @@ pub struct Preemptor {
 }
 
 /// The end of a Workload.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinishEvent {
     /// When it ended.
     pub at: i64,
@@ -204,7 +209,36 @@ pub struct FinishEvent {
     pub run: Option<Run>,
 }
 
+impl RecordEvent {
+    /// Returns the run that ended; `None` if there was none, or if it is not known.
+    pub const fn run(&self) -> Option<&Run> {
+        match self {
+            Self::Wait(_) => None,
+            Self::Eviction(eviction) => eviction.run.as_ref(),
+            Self::Finish(finish) => finish.run.as_ref(),
+            Self::Segment { run, .. } => Some(run),
+        }
+    }
+
+    pub(super) const fn run_mut(&mut self) -> Option<&mut Run> {
+        match self {
+            Self::Wait(_) => None,
+            Self::Eviction(eviction) => eviction.run.as_mut(),
+            Self::Finish(finish) => finish.run.as_mut(),
+            Self::Segment { run, .. } => Some(run),
+        }
+    }
+}
+
 impl Record {
+    /// Returns when the quota of the run was released, or the episode ended; `None` while an evicted Workload holds its quota.
+    pub const fn ended(&self) -> Option<i64> {
+        match &self.event {
+            RecordEvent::Eviction(eviction) => eviction.released,
+            _ => Some(self.at()),
+        }
+    }
+
     /// Returns when the event happened, of an episode its end.
     pub const fn at(&self) -> Millis {
         match &self.event {

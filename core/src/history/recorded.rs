@@ -17,6 +17,21 @@ pub struct Gap {
     pub end: Timestamp,
     /// Number of runs that ended in it at an unknown time; they count until its start.
     pub unknown_ends: u64,
+    /// The part that was filled from the memory of a manager; absent if none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filled: Option<FilledPart>,
+}
+
+/// A part of a gap of which the events are known from the memory of another process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct FilledPart {
+    /// Start of the part.
+    #[schemars(with = "String")]
+    pub from: Timestamp,
+    /// End of the part.
+    #[schemars(with = "String")]
+    pub until: Timestamp,
 }
 
 /// Usage in a period from a durable record.
@@ -36,10 +51,18 @@ impl Gap {
     /// Longest time without a recorder, in seconds, in which usually no Workload is created and deleted: the time of a restart.
     const SHORT_SECONDS: i64 = 60;
 
-    /// Returns whether sums over the gap may be too small: a run ended in it at an unknown time, or the gap is too long to
-    /// exclude it.
+    /// Returns the milliseconds of the gap that nothing filled.
+    pub fn unfilled(&self) -> i64 {
+        let length = |from: Timestamp, until: Timestamp| {
+            until.as_millisecond().saturating_sub(from.as_millisecond()).max(0)
+        };
+        let filled = |part: FilledPart| length(part.from.max(self.start), part.until.min(self.end));
+        length(self.start, self.end).saturating_sub(self.filled.map_or(0, filled))
+    }
+
+    /// Returns whether sums over the gap may be too small: a run ended in it at an unknown time, or what is not filled is too long
+    /// to exclude it.
     pub fn is_lossy(&self) -> bool {
-        self.unknown_ends > 0
-            || self.end.as_second().saturating_sub(self.start.as_second()) > Self::SHORT_SECONDS
+        self.unknown_ends > 0 || self.unfilled().div_euclid(1_000) > Self::SHORT_SECONDS
     }
 }

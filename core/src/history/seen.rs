@@ -27,6 +27,9 @@ pub struct SeenWorkload<'a> {
     pub cluster_queue: Arc<str>,
     /// Amounts that the ledger charges for the Workload; `None` if it charges none.
     pub charge: Option<BTreeMap<FlavorResource, Amount>>,
+    /// Amounts of which the ledger charged it before it finished, as its admission still shows them; `None` if nothing needs them,
+    /// or if they are not known.
+    pub last_charge: Option<BTreeMap<FlavorResource, Amount>>,
 }
 
 /// An eviction as the conditions show it.

@@ -62,7 +62,8 @@ impl Life {
     pub(super) fn see(&mut self, now: i64, record: &WorkloadRecord, gpus: Option<i64>) {
         self.ring.set_time(time(now));
         let charge = gpus.map(|gpus| BTreeMap::from([(fr("gpu"), Amount::new(gpus))]));
-        self.ring.observe(&SeenWorkload { record, cluster_queue: Arc::from("cq"), charge });
+        let cluster_queue = Arc::from("cq");
+        self.ring.observe(&SeenWorkload { record, cluster_queue, charge, last_charge: None });
     }
 
     fn records(&self) -> Vec<Arc<Record>> {
@@ -337,7 +338,8 @@ fn day(queues: usize, workloads: usize, limit: usize) -> Ring {
     let mut step = |second: usize, queue: &str, record: &WorkloadRecord, gpus: Option<i64>| {
         ring.set_time(time(i64::try_from(second).unwrap()));
         let charge = gpus.map(|gpus| BTreeMap::from([(fr("gpu"), Amount::new(gpus))]));
-        ring.observe(&SeenWorkload { record, cluster_queue: Arc::from(queue), charge });
+        let cluster_queue = Arc::from(queue);
+        ring.observe(&SeenWorkload { record, cluster_queue, charge, last_charge: None });
         ring.sweep();
     };
     let mut ends: BTreeMap<usize, usize> = BTreeMap::new();
@@ -404,7 +406,7 @@ fn workloads_that_wait_in_a_thousand_queues_stay_below_24_mib() {
         let charge = running.then(|| BTreeMap::from([(fr("gpu"), Amount::new(8))]));
         ring.set_time(time(i64::try_from(index / 10).unwrap()));
         let cluster_queue = Arc::clone(&queues[index % 1_000]);
-        ring.observe(&SeenWorkload { record: &record, cluster_queue, charge });
+        ring.observe(&SeenWorkload { record: &record, cluster_queue, charge, last_charge: None });
     }
     ring.set_time(time(20_000));
     ring.sweep();

@@ -105,6 +105,13 @@ impl Tracked {
         change(self.sums.get_or_insert_default());
     }
 
+    /// Adds the milliseconds of a wait to the sums.
+    pub(super) fn add_wait(&mut self, waited: Millis) {
+        if waited > 0 {
+            self.add(|sums| sums.waited = sums.waited.saturating_add(waited));
+        }
+    }
+
     /// Returns the bytes of the entry in a map by UID.
     pub(super) fn bytes(&self) -> usize {
         let phase = match &self.phase {

@@ -24,11 +24,12 @@ pub use quota_units::QuotaUnits;
 pub use resource_groups::{FlavorQuotas, QuotaLimits, ResourceGroup};
 pub use tree::{NodeConfig, NodeId, QuotaTree, UsageChange};
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
 /// A flavor-resource: the unit in which quota is counted.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FlavorResource {
     /// Name of the ResourceFlavor.
     pub flavor: Arc<str>,

@@ -13,8 +13,11 @@ use crate::cache::Cache;
 use crate::cache::records::WorkloadRecord;
 use crate::history::{Ring, SeenWorkload};
 use crate::lifecycle::conditions;
+use crate::lifecycle::eviction::SLICE_REPLACED;
 use crate::quota::FlavorResource;
+use crate::resources::Amount;
 use crate::scheduler::Engine;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The input of the history.
@@ -56,7 +59,22 @@ impl HistoryFeed<'_> {
         let input = SchedulerInput { cache: self.cache, settings: self.settings };
         let charge = input.charged_usage(record).filter(|_| !self.is_charged_to_replacing(record));
         let cluster_queue = self.cache.interned_cluster_queue_name(queue);
-        self.ring.observe(&SeenWorkload { record, cluster_queue, charge });
+        let last_charge = self.last_charge(&input, record);
+        self.ring.observe(&SeenWorkload { record, cluster_queue, charge, last_charge });
+    }
+
+    /// Returns the amounts of the last run of a finished Workload, while a time without a recorder is filled. Slices are left out:
+    /// one was charged for the other, and nothing shows since when.
+    fn last_charge(
+        &self,
+        input: &SchedulerInput<'_>,
+        record: &WorkloadRecord,
+    ) -> Option<BTreeMap<FlavorResource, Amount>> {
+        if !self.ring.fills() || !is_finished(record) || record.annotations.replaces.is_some() {
+            return None;
+        }
+        let is_replaced = conditions::reason(&record.status, ConditionType::Finished) == SLICE_REPLACED;
+        input.admitted_usage(record).filter(|_| !is_replaced)
     }
 
     fn is_charged_to_replacing(&self, record: &WorkloadRecord) -> bool {

@@ -25,7 +25,7 @@ impl World {
     fn show(&mut self, record: &WorkloadRecord, amount: i64) {
         self.ring.set_time(time(self.now));
         let cluster_queue = Arc::from("cq");
-        self.ring.observe(&SeenWorkload { record, cluster_queue, charge: charge(amount) });
+        self.ring.observe(&SeenWorkload { record, cluster_queue, charge: charge(amount), last_charge: None });
     }
 
     /// Starts a process at this time, which finds a run.

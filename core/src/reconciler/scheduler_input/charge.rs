@@ -75,6 +75,20 @@ impl SchedulerInput<'_> {
         if !reservation::holds_quota(&record.status) {
             return None;
         }
+        self.usage_of_admission(record, reclaimed)
+    }
+
+    /// Returns the amounts that a Workload is charged for by its admission, whether or not it still holds quota, without the pods
+    /// that its status reports as reclaimable.
+    pub(crate) fn admitted_usage(&self, record: &WorkloadRecord) -> Option<BTreeMap<FlavorResource, Amount>> {
+        self.usage_of_admission(record, |_, reported| reported)
+    }
+
+    fn usage_of_admission(
+        &self,
+        record: &WorkloadRecord,
+        reclaimed: impl Fn(&str, i32) -> i32,
+    ) -> Option<BTreeMap<FlavorResource, Amount>> {
         let admission = record.status.admission.as_ref()?;
         let mut usage: BTreeMap<FlavorResource, Amount> = BTreeMap::new();
         for set in &admission.pod_set_assignments {

@@ -48,7 +48,8 @@ fn history() -> HistoryView {
         ring.set_time(time(now));
         let charge = gpus.map(|gpus| BTreeMap::from([(gpu.clone(), Amount::new(gpus))]));
         assert_eq!(record.meta.key, *key);
-        ring.observe(&SeenWorkload { record, cluster_queue: Arc::from(queue), charge });
+        let cluster_queue = Arc::from(queue);
+        ring.observe(&SeenWorkload { record, cluster_queue, charge, last_charge: None });
     };
     let (victim, big) = (ObjectKey::new("a", "victim"), ObjectKey::new("b", "big"));
     see(10, &victim, "nlp", (&record(&victim, 0, &[]), None));
