@@ -28,10 +28,12 @@ pub(super) struct Changes {
 }
 
 /// A record with its additions to the sums of its hour, which count only if the record is new.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct NewRecord {
     pub(super) row: RecordRow,
     pub(super) adds: Vec<((i64, String), Sums)>,
+    /// Whether it belongs to the record before it, and is written only if that one is new.
+    pub(super) with_previous: bool,
 }
 
 impl Changes {

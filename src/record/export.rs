@@ -76,7 +76,7 @@ impl Recorder {
         gaps.extend((period.until < period.wanted).then(|| Gap {
             start: timestamp(period.until),
             end: timestamp(period.wanted),
-            unknown_ends: 0,
+            ..Gap::default()
         }));
         Ok(Ok(ExportPage {
             rows: page.rows,

@@ -20,6 +20,7 @@ pub(super) struct Stretch<'a> {
     attempt: u32,
     part: u32,
     result: &'a str,
+    filled: bool,
 }
 
 impl<'a> Stretch<'a> {
@@ -32,6 +33,7 @@ impl<'a> Stretch<'a> {
             attempt: row.attempt,
             part: row.part,
             result: if end.is_some() { &row.result } else { "" },
+            filled: row.origin.filled,
         }
     }
 
@@ -44,6 +46,7 @@ impl<'a> Stretch<'a> {
             attempt: run.evictions,
             part: run.resizes,
             result: "",
+            filled: false,
         }
     }
 
@@ -86,6 +89,7 @@ impl<'a> Stretch<'a> {
                 part: self.part,
                 until: Some(timestamp(until)),
                 result: self.result.to_owned(),
+                filled: self.filled,
                 amount: amount(resource, *units),
                 units: units.to_string(),
             }),

@@ -71,7 +71,7 @@ pub struct RecorderStats {
     pub bytes: u64,
     /// Number of added records whose key was known with other content.
     pub conflicts: u64,
-    /// Milliseconds in which nothing was recorded, before the start of this process.
+    /// Milliseconds before the start of this process in which nothing was recorded, and that nothing filled.
     pub gap_milliseconds: u64,
 }
 
@@ -119,8 +119,7 @@ impl Recorder {
         let Committed { conflicts, .. } = state.commit(&changes, now, until, entries.len())?;
         self.conflicts.fetch_add(conflicts, Ordering::Relaxed);
         if let Some(gap) = &changes.gap {
-            let length = gap.end.as_millisecond().saturating_sub(gap.start.as_millisecond());
-            self.gap_milliseconds.fetch_add(u64::try_from(length).unwrap_or(0), Ordering::Relaxed);
+            self.gap_milliseconds.fetch_add(u64::try_from(gap.unfilled()).unwrap_or(0), Ordering::Relaxed);
         }
         state.open.commit(changes, now);
         Ok(())

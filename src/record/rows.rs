@@ -78,6 +78,18 @@ pub(super) struct PreemptionRow {
     pub(super) priority: Option<i64>,
 }
 
+/// Where a record is from that no recorder saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct RecordOrigin {
+    /// Whether the event is known from conditions alone.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) seeded: bool,
+    /// Whether it fills a time in which nothing was recorded.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(super) filled: bool,
+}
+
 /// A record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -113,9 +125,9 @@ pub(super) struct RecordRow {
     /// Whether the ClusterQueue borrowed a resource that the workload used.
     #[serde(skip_serializing_if = "is_false")]
     pub(super) borrowed: bool,
-    /// Whether the event is known from conditions alone.
-    #[serde(skip_serializing_if = "is_false")]
-    pub(super) seeded: bool,
+    /// Where it is from, if no recorder saw it.
+    #[serde(flatten)]
+    pub(super) origin: RecordOrigin,
     /// Sums over the life of a workload that ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) life: Option<LifeRow>,
@@ -301,7 +313,7 @@ impl RecordRow {
             attempt: record.key.attempt,
             part: record.key.part,
             amounts: amount_rows(amounts),
-            seeded: record.seeded,
+            origin: RecordOrigin { seeded: record.seeded, filled: record.filled },
             ..Self::default()
         };
         match &record.event {
@@ -362,7 +374,8 @@ impl RecordRow {
                 attempt: self.attempt,
                 part: self.part,
             },
-            seeded: self.seeded,
+            seeded: self.origin.seeded,
+            filled: self.origin.filled,
             workload: self.workload.subject(),
             event: RecordEvent::Eviction(EvictionEvent {
                 at: self.time.as_millisecond(),

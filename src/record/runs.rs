@@ -5,10 +5,12 @@
 //! month of a run counts: this bounds the work that an object can cause, whatever times it has. The open runs equal the runs of
 //! the history, entry by entry.
 
+mod filled;
+
 use super::changes::{Changes, NewRecord};
 use super::periods::{DAY, Group, HOUR, Sums, hour_of, split};
-use super::rows::{AmountRow, OpenRow, RecordRow, amount_rows, timestamp};
-use crate::history::{Entry, Gap, RunEnd};
+use super::rows::{AmountRow, OpenRow, RecordOrigin, RecordRow, amount_rows, timestamp};
+use crate::history::{Entry, FilledPart, Gap, RunEnd};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -120,12 +122,14 @@ impl Planned<'_> {
 
     fn apply(&mut self, entry: &Entry) {
         match entry {
-            Entry::Began { at, unknown_ends } => {
+            Entry::Began { at, unknown_ends, filled } => {
                 self.changes.began = true;
+                let part = |(from, until)| FilledPart { from: timestamp(from), until: timestamp(until) };
                 let gap = self.left_at.map(|left| Gap {
                     start: timestamp(left.min(*at)),
                     end: timestamp(*at),
                     unknown_ends: *unknown_ends,
+                    filled: filled.map(part),
                 });
                 self.changes.gap = gap.filter(|gap| gap.start < gap.end || gap.unknown_ends > 0);
             }
@@ -135,7 +139,7 @@ impl Planned<'_> {
             }
             Entry::Resized { uid, at, amounts } => {
                 if let Some(mut run) = self.run(uid) {
-                    self.end_segment(&mut run, *at, RESIZED);
+                    self.end_segment(&mut run, *at, RESIZED, false);
                     run.amounts = amount_rows(amounts);
                     run.resizes = run.resizes.saturating_add(1);
                     self.put(run);
@@ -149,17 +153,19 @@ impl Planned<'_> {
                     self.put(run);
                 }
             }
-            Entry::Ended { uid, at, end } => {
+            Entry::Ended { uid, at, end, filled } => {
                 if let Some(mut run) = self.run(uid) {
-                    self.end(&mut run, *at, *end);
+                    self.end(&mut run, *at, *end, *filled);
                     self.changes.runs.insert(Arc::clone(uid), None);
                 }
             }
             Entry::Record(record, amounts) => {
                 if let Some(row) = RecordRow::of(record, amounts) {
-                    self.add_record(row);
+                    let record = self.new_record(row);
+                    self.changes.records.push(record);
                 }
             }
+            Entry::Filled(record, amounts) => self.add_filled(record, amounts),
             Entry::Hour { start, queues } => {
                 self.count_all(start.saturating_add(HOUR));
                 self.changes.hours.push((*start, queues.clone()));
@@ -204,8 +210,8 @@ impl Planned<'_> {
         run.counted_until = until;
     }
 
-    /// Ends the time in which a run had the same amounts.
-    fn end_segment(&mut self, run: &mut OpenRow, at: i64, result: &str) {
+    /// Ends the time in which a run had the same amounts. `filled`: the end fills a time in which nothing was recorded.
+    fn end_segment(&mut self, run: &mut OpenRow, at: i64, result: &str, filled: bool) {
         let at = at.max(run.since);
         self.count_until(run, at);
         let row = RecordRow {
@@ -217,9 +223,10 @@ impl Planned<'_> {
             part: run.resizes,
             result: Arc::from(result),
             amounts: run.amounts.clone(),
+            origin: RecordOrigin { filled, ..RecordOrigin::default() },
             ..RecordRow::default()
         };
-        self.changes.records.push(NewRecord { row, adds: Vec::new() });
+        self.changes.records.push(NewRecord { row, ..NewRecord::default() });
         if run.preempted {
             for AmountRow { flavor, resource, amount } in &run.amounts {
                 let key = Group { flavor, resource, ..Group::of(&run.workload) }.key();
@@ -232,7 +239,7 @@ impl Planned<'_> {
         run.since = at;
     }
 
-    fn end(&mut self, run: &mut OpenRow, at: i64, end: RunEnd) {
+    fn end(&mut self, run: &mut OpenRow, at: i64, end: RunEnd, filled: bool) {
         let evicted = format!("{EVICTED}{}", run.eviction);
         let result = match end {
             _ if run.evicted_at.is_some() => &evicted,
@@ -240,26 +247,27 @@ impl Planned<'_> {
             RunEnd::Deleted => DELETED,
             RunEnd::Released | RunEnd::Other => RELEASED,
         };
-        self.end_segment(run, at, result);
+        self.end_segment(run, at, result, filled);
         if matches!(end, RunEnd::Finished | RunEnd::Deleted) {
             let key = Group::of(&run.workload).key();
             self.changes.add(self.hour_of(at), key, |sums| sums.ended = sums.ended.saturating_add(1));
         }
     }
 
-    fn add_record(&mut self, row: RecordRow) {
+    /// Returns the record of a row, with what it adds to the sums.
+    fn new_record(&self, row: RecordRow) -> NewRecord {
         let time = row.time.as_millisecond();
         let sums = match (&*row.record, row.start) {
             ("wait", Some(start)) if &*row.result == "reserved" => {
                 Sums::of_wait(time.saturating_sub(start.as_millisecond()))
             }
-            ("eviction", _) if !row.seeded => Sums { evicted: 1, ..Sums::default() },
+            ("eviction", _) if !row.origin.seeded => Sums { evicted: 1, ..Sums::default() },
             _ => Sums::default(),
         };
         let mut adds = Vec::new();
         if sums != Sums::default() {
             adds.push(((self.hour_of(time), Group::of(&row.workload).key()), sums));
         }
-        self.changes.records.push(NewRecord { row, adds });
+        NewRecord { row, adds, with_previous: false }
     }
 }

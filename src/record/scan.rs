@@ -101,7 +101,7 @@ impl Scan<'_, '_> {
         gaps.extend(self.behind.map(|behind| Gap {
             start: timestamp(behind),
             end: timestamp(self.asked_at),
-            unknown_ends: 0,
+            ..Gap::default()
         }));
         Ok(gaps)
     }

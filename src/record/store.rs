@@ -335,23 +335,29 @@ fn put_records(
     let mut table = write.open_table(RECORDS)?;
     let mut index = write.open_table(BY_WORKLOAD)?;
     let (mut conflicts, mut added) = (0_u64, 0_i64);
-    for NewRecord { row, adds } in records {
+    let mut is_new = true;
+    for NewRecord { row, adds, with_previous } in records {
+        if *with_previous && !is_new {
+            continue;
+        }
         let (kind, time) = (number_of(&row.record), row.time.as_millisecond());
         let (uid, key) = (&*row.workload.uid, row.key());
         let known = index.get((uid, &*key))?.map(|at| at.value());
         let full_key = format!("{uid}/{key}");
+        is_new = known.is_none();
         if let Some((known_kind, known_time)) = known {
             let known = table.get((known_kind, known_time, &*full_key))?;
             let known = known.and_then(|known| parsed::<RecordRow>(known.value()));
             // The first lists after a start show again what was recorded before.
             // One that lost its names does not get them back.
             let is_purged = known.as_ref().is_some_and(|known| known.purged);
-            if row.seeded || is_purged || known.as_ref() == Some(row) {
+            if row.origin.seeded || is_purged || known.as_ref() == Some(row) {
                 continue;
             }
             let completed = known.is_some_and(|known| known.released.is_none() && known.time == row.time);
-            if !completed {
-                conflicts = conflicts.saturating_add(1);
+            // Another process may have observed other reasons: what fills a gap contradicts nothing, and completes evictions only.
+            if !completed || row.origin.filled && row.released.is_none() {
+                conflicts = conflicts.saturating_add(u64::from(!row.origin.filled));
                 continue;
             }
         } else {

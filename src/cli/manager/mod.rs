@@ -11,6 +11,7 @@ pub(super) mod dashboard;
 pub(super) mod dashboard_history;
 pub(super) mod debug;
 pub(super) mod failpoints;
+pub(super) mod gap_filling;
 pub(super) mod history_answers;
 pub(super) mod leader_questions;
 pub(super) mod leadership;

@@ -1,4 +1,5 @@
-//! Arguments of the durable record: its file in the recorder, and the address at which other processes ask for it.
+//! Arguments of the durable record: its file in the recorder, the address at which other processes ask for it, and the one at which it
+//! asks them.
 
 use std::path::PathBuf;
 
@@ -21,6 +22,10 @@ pub(super) struct RecordArgs {
     /// process is.
     #[arg(long, value_name = "HOST:PORT", default_value = "")]
     pub(super) history_address: String,
+    /// Address of the managers, which the process that records history asks at its start for what happened since it last recorded; by
+    /// default it asks none. Their certificate has the name of --visibility-service.
+    #[arg(long, value_name = "HOST:PORT", default_value = "")]
+    pub(super) history_source: String,
 }
 
 impl RecordArgs {
@@ -33,6 +38,9 @@ impl RecordArgs {
             (Component::History, None) => bail!("--component=history: --history-record names the file"),
             (Component::History, Some(_)) if ring == 0 => {
                 bail!("--history-ring=0: the record is made of the history in memory")
+            }
+            (_, None) if !self.history_source.is_empty() => {
+                bail!("--history-source is for --component=history")
             }
             (Component::History, Some(_)) | (_, None) => Ok(()),
             (_, Some(_)) => bail!("--history-record is for --component=history"),
@@ -50,6 +58,7 @@ mod tests {
             history_record: file.map(PathBuf::from),
             history_service: None,
             history_address: String::new(),
+            history_source: String::new(),
         };
         let (with, without) = (args(Some("/f")), args(None));
         assert!(with.check(Component::History, 1).is_ok() && without.check(Component::All, 0).is_ok());
@@ -59,5 +68,7 @@ mod tests {
             let error = flags.check(component, ring).unwrap_err().to_string();
             assert!(error.contains("--history-"), "{error}");
         }
+        let asking = RecordArgs { history_source: "managers:443".to_owned(), ..args(None) };
+        assert!(asking.check(Component::All, 1).unwrap_err().to_string().contains("--history-source"));
     }
 }

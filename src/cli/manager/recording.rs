@@ -28,7 +28,7 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(30);
 /// Pause after a failed commit, and between attempts to open the file.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval between two heartbeats while the file cannot be opened.
-const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
+pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
 /// Longest time from an event to its entry, while watches are not silent.
 const MAX_DELAY: SignedDuration = SignedDuration::from_secs(2);
 /// Entries after which a commit begins at once.

@@ -21,7 +21,7 @@ use super::recording::{self, Recording};
 use super::settings::{self, ManagerSettings};
 use super::supervise::{SupervisedTasks, shutdown_signal};
 use super::threads::Threads;
-use super::{listeners, logs, parts};
+use super::{gap_filling, listeners, logs, parts, visibility};
 use crate::kube::certificates::ServingCertificate;
 use crate::kube::client::Clients;
 use crate::kube::heartbeat::{Heartbeat, Heartbeats};
@@ -187,7 +187,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
     let mut servers = listeners::start(settings, &shared, threads).await?;
     if let Some(file) = &settings.args.record.history_record {
         tokio::select! {
-            opened = open_record(file, &shared, &mut state) => opened?,
+            opened = open_record(file, settings, &shared, &mut state) => opened?,
             error = servers.join_next() => return Err(error),
             signal = shutdown_signal() => return signal.map(|signal| tracing::info!(signal, "stopped")),
         }
@@ -303,15 +303,33 @@ async fn stop(
     tracing::info!("stopped");
 }
 
-/// Opens the durable record. Probes are answered already: another process may hold the file for a while.
-async fn open_record(file: &Path, shared: &ManagerContext, state: &mut Reconciler) -> anyhow::Result<()> {
+/// Opens the durable record, and asks a manager for what happened since its end. Probes are answered already: another process may hold
+/// the file for a while.
+async fn open_record(
+    file: &Path,
+    settings: &ManagerSettings,
+    shared: &ManagerContext,
+    state: &mut Reconciler,
+) -> anyhow::Result<()> {
     let beat = || {
         shared.heartbeats.core.beat();
         shared.heartbeats.api.beat();
     };
     let clock = Arc::clone(&shared.clients.clock);
     let (recording, left) = recording::open(file, clock, beat).await?;
+    let managers = Arc::new(visibility::replica_call(settings, shared));
+    let asking = gap_filling::remembered(&managers, &settings.args.record.history_source, left.until);
+    let mut asking = std::pin::pin!(asking);
+    let remembered = loop {
+        tokio::select! {
+            remembered = &mut asking => break remembered,
+            () = tokio::time::sleep(recording::HEARTBEAT_INTERVAL) => beat(),
+        }
+    };
     state.history().record(left.runs, left.until);
+    if let Some(remembered) = remembered {
+        state.history().fill(remembered);
+    }
     let _ = shared.core.recording.set(recording);
     Ok(())
 }

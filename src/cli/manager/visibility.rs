@@ -109,7 +109,7 @@ fn leader_call(settings: &ManagerSettings, shared: &ManagerContext) -> Option<Ar
 }
 
 /// Returns the client of the other replicas.
-fn replica_call(settings: &ManagerSettings, shared: &ManagerContext) -> LeaderCall {
+pub(super) fn replica_call(settings: &ManagerSettings, shared: &ManagerContext) -> LeaderCall {
     call_of_service(&settings.args.visibility_service, settings, shared)
 }
 

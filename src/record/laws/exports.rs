@@ -177,7 +177,7 @@ fn filled(path: &std::path::Path) -> Recorder {
             amounts: amounts(),
             ..RecordRow::default()
         };
-        changes.records.push(NewRecord { row, adds: Vec::new() });
+        changes.records.push(NewRecord { row, ..NewRecord::default() });
     }
     for number in 240..270 {
         let row = OpenRow {
@@ -306,7 +306,7 @@ fn a_token_expires_when_its_next_rows_are_dropped() {
     drop(recorder);
     let (mut store, _) = Store::open(&file.0, time(0)).unwrap();
     let newest = RecordRow { record: Arc::from("finish"), time: time(40 * 86_400), ..RecordRow::default() };
-    let records = vec![NewRecord { row: newest, adds: Vec::new() }];
+    let records = vec![NewRecord { row: newest, ..NewRecord::default() }];
     let hour = Changes { records, hours: vec![(ms(40 * 86_400), Vec::new())], ..Changes::default() };
     store.commit(&hour, CommitAt { id: commit(3), now: ms(40 * 86_400), until: None }).unwrap();
     drop(store);

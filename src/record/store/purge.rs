@@ -225,7 +225,7 @@ mod tests {
             preemption,
             ..RecordRow::default()
         };
-        NewRecord { row, adds: vec![((0, key), sums)] }
+        NewRecord { row, adds: vec![((0, key), sums)], ..NewRecord::default() }
     }
 
     fn at(number: i64) -> CommitAt {

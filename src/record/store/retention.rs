@@ -146,7 +146,7 @@ mod tests {
         let mut row =
             RecordRow { record: Arc::from("finish"), time: timestamp(time), ..RecordRow::default() };
         row.workload.uid = Arc::from(uid);
-        NewRecord { row, adds: Vec::new() }
+        NewRecord { row, ..NewRecord::default() }
     }
 
     fn at(day: i64, number: i64) -> CommitAt {

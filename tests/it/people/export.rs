@@ -120,10 +120,10 @@ fn rows_come_as_comma_separated_values() {
     assert_eq!(outcome.code, 0, "{outcome:?}");
     let row = |name: &str, result: &str| {
         format!(
-            "uid-{name},nlp,{name},Job,j,train,ai,high,7,0,1,2026-01-02T10:00:00Z,2026-01-02T11:30:00Z,2026-01-02T11:30:00Z,{result},h100,cpu,1500,1500m,8100000000,2.25\r\n"
+            "uid-{name},nlp,{name},Job,j,train,ai,high,7,0,1,2026-01-02T10:00:00Z,2026-01-02T11:30:00Z,2026-01-02T11:30:00Z,{result},h100,cpu,1500,1500m,8100000000,2.25,false\r\n"
         )
     };
-    let header = "workload_uid,namespace,workload,job_kind,job,local_queue,cluster_queue,priority_class,priority,attempt,part,start,end,until,result,flavor,resource,units,amount,used_unit_milliseconds,used_hours\r\n";
+    let header = "workload_uid,namespace,workload,job_kind,job,local_queue,cluster_queue,priority_class,priority,attempt,part,start,end,until,result,flavor,resource,units,amount,used_unit_milliseconds,used_hours,filled\r\n";
     let expected = [header, &row("a", "Finished"), &row("b", "\"evicted:A,B\""), &row("c", "")].concat();
     assert_eq!(outcome.out, expected);
     let server = PeopleServer::start();

@@ -40,7 +40,9 @@ pub(crate) fn history(question: &HistoryQuestion) -> LeaderAnswer {
             let view = UsageReport { by, items: vec![row], recorded, ..UsageReport::default() };
             HistoryAnswer::Usage(Answered { view, source, partial: false })
         }
-        HistoryTopic::Lines(_) | HistoryTopic::Own(_) => panic!("no list asks for the topic of a page"),
+        HistoryTopic::Lines(_) | HistoryTopic::Own(_) | HistoryTopic::Records(_) => {
+            panic!("no list asks for the topic of a page or of the recorder")
+        }
         HistoryTopic::Purge(topic) => {
             let records = if topic.dry_run { 3 } else { 4 };
             let view = PurgeReport { records, sums: 2, running: 1, recorded };

@@ -33,9 +33,15 @@ impl Question {
         matches!(self, Self::History(HistoryQuestion { topic: HistoryTopic::Purge(_), .. }))
     }
 
-    /// Returns whether every replica answers the question, even if another one leads.
+    /// Returns whether every replica answers the question, even if another one leads: from its own history, or because its caller
+    /// does not know which one leads.
     pub const fn is_for_any_replica(&self) -> bool {
-        matches!(self, Self::History(HistoryQuestion { own: true, .. }))
+        matches!(
+            self,
+            Self::History(
+                HistoryQuestion { own: true, .. } | HistoryQuestion { topic: HistoryTopic::Records(_), .. }
+            )
+        )
     }
 }
 

@@ -45,7 +45,7 @@ const PREEMPTIONS: [&str; 16] = [
 ];
 
 /// Columns of records without a roll-up.
-const RUNS: [&str; 21] = [
+const RUNS: [&str; 22] = [
     "workload_uid",
     "namespace",
     "workload",
@@ -67,6 +67,7 @@ const RUNS: [&str; 21] = [
     "amount",
     "used_unit_milliseconds",
     "used_hours",
+    "filled",
 ];
 /// Columns of records with a roll-up.
 const SUMS: [&str; 17] = [
@@ -164,7 +165,8 @@ fn record(item: &UsageRecordView) -> String {
             let ended = [optional(run.until), run.result.clone()];
             let amount = [run.units.clone(), run.amount.value.clone()];
             let first = names.into_iter().chain(queues).chain(numbers).chain(period).chain(ended);
-            first.chain(fr).chain(amount).chain(hours(&item.used)).collect()
+            let filled = [run.filled.to_string()];
+            first.chain(fr).chain(amount).chain(hours(&item.used)).chain(filled).collect()
         }
         (None, sums) => {
             let sums = sums.clone().unwrap_or_default();
@@ -219,7 +221,7 @@ mod tests {
             RecordedRun { name: "a".to_owned(), result: "evicted:A,B".to_owned(), ..RecordedRun::default() };
         let run = UsageRecordView { run: Some(run), ..UsageRecordView::default() };
         let text = records(std::slice::from_ref(&run));
-        assert_eq!(text, ",,a,,,,,,0,0,0,,,,\"evicted:A,B\",,,,,,0\r\n");
+        assert_eq!(text, ",,a,,,,,,0,0,0,,,,\"evicted:A,B\",,,,,,0,false\r\n");
         assert_eq!(text.replace("A,B", "").matches(',').count() + 1, RUNS.len());
         let wait = |up_to_seconds, count| WaitCount { up_to_seconds, count };
         let sums = RecordedSums {

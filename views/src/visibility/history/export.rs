@@ -285,7 +285,8 @@ mod tests {
                 sums: Some(sums),
                 ..UsageRecordView::default()
             };
-            let gap = Gap { start: query.topic.since, end: query.topic.since, unknown_ends: 3 };
+            let (start, end) = (query.topic.since, query.topic.since);
+            let gap = Gap { start, end, unknown_ends: 3, ..Gap::default() };
             let next = Some(ExportPlace { key: "k".to_owned(), ..ExportPlace::default() });
             Ok(ExportPage {
                 rows: vec![row],

@@ -12,6 +12,7 @@ mod prices;
 mod purge;
 mod question;
 mod recorded_runs;
+mod records;
 mod replicas;
 mod steps;
 mod tables;
@@ -28,6 +29,7 @@ pub use question::{
     ReadRecord, UsageTopic,
 };
 pub use recorded_runs::ended_runs;
+pub use records::{RecordReport, RecordTopic};
 pub use replicas::{REPORT_INTERVAL, RingReport, RingStarts};
 pub use steps::resource_rank;
 pub use tables::workload_text;
@@ -183,6 +185,7 @@ impl HistorySource<'_> {
             released_seconds: eviction.released.map(|at| seconds(at.saturating_sub(eviction.at).max(0))),
             borrowed: eviction.borrowed,
             seeded: record.seeded,
+            filled: record.filled,
         }
     }
 

@@ -7,6 +7,7 @@ use super::export::{ExportPage, ExportQuery, ExportTopic};
 use super::lines::day;
 use super::own::OwnTopic;
 use super::purge::{PurgeTopic, PurgedRows};
+use super::records::{RecordReport, RecordTopic};
 use super::steps::steps;
 use super::{HistorySource, lines};
 use crate::history::{Gap, HistoryView, PreemptionQuery, RecordedUsage, StepSum, UsageGroup, UsageQuery};
@@ -56,6 +57,8 @@ pub enum HistoryTopic {
     Own(OwnTopic),
     /// Removal of the names of a namespace from the durable record.
     Purge(PurgeTopic),
+    /// Records in memory, for the process that keeps the durable record.
+    Records(RecordTopic),
 }
 
 /// Filter for preemptions.
@@ -132,6 +135,8 @@ pub enum HistoryAnswer {
     Own(Answer<OwnReport>),
     /// Removed names.
     Purge(Answer<PurgeReport>),
+    /// Records in memory.
+    Records(Answer<RecordReport>),
 }
 
 impl HistoryAnswer {
@@ -145,6 +150,7 @@ impl HistoryAnswer {
             Self::Export(answer) => answer.partial = true,
             Self::Own(answer) => answer.partial = true,
             Self::Purge(answer) => answer.partial = true,
+            Self::Records(answer) => answer.partial = true,
         }
         self
     }
@@ -158,6 +164,7 @@ impl HistoryAnswer {
             Self::Export(answer) => answer.partial,
             Self::Own(answer) => answer.partial,
             Self::Purge(answer) => answer.partial,
+            Self::Records(answer) => answer.partial,
         }
     }
 
@@ -170,6 +177,7 @@ impl HistoryAnswer {
             Self::Export(answer) => &answer.view.recorded,
             Self::Own(answer) => &answer.view.recorded,
             Self::Purge(answer) => &answer.view.recorded,
+            Self::Records(answer) => &answer.view.recorded,
         }
     }
 }
@@ -228,6 +236,7 @@ impl HistoryQuestion {
             HistoryTopic::Lines(_) => day_ago,
             HistoryTopic::Export(_) | HistoryTopic::Purge(_) => Timestamp::MIN,
             HistoryTopic::Own(topic) => topic.since.max(day_ago),
+            HistoryTopic::Records(topic) => topic.since.max(day_ago),
         }
     }
 
@@ -239,8 +248,11 @@ impl HistoryQuestion {
     /// Returns whether the durable record, if there is one, must answer: the question reaches back beyond a day, or beyond a
     /// history that began at `from`.
     pub fn needs_record(&self, from: Option<Timestamp>, now: Timestamp) -> bool {
-        // A record has neither lines nor submitters.
-        let is_of_ring = matches!(self.topic, HistoryTopic::Lines(_) | HistoryTopic::Own(_));
+        // A record has neither lines nor submitters, and does not fill itself.
+        let is_of_ring = matches!(
+            self.topic,
+            HistoryTopic::Lines(_) | HistoryTopic::Own(_) | HistoryTopic::Records(_)
+        );
         !is_of_ring && (self.is_beyond_a_day(now) || !self.is_covered(from, now))
     }
 
@@ -254,7 +266,7 @@ impl HistoryQuestion {
         let since = match &self.topic {
             HistoryTopic::Preemptions(topic) => topic.since,
             HistoryTopic::Usage(topic) => Some(topic.since),
-            HistoryTopic::Lines(_) | HistoryTopic::Own(_) => return false,
+            HistoryTopic::Lines(_) | HistoryTopic::Own(_) | HistoryTopic::Records(_) => return false,
             HistoryTopic::Export(_) | HistoryTopic::Purge(_) => return true,
         };
         // The question may have been asked a moment ago.
@@ -324,6 +336,9 @@ impl HistoryQuestion {
             HistoryTopic::Own(topic) => HistoryAnswer::Own(answered(source.own(topic, &self.access), origin)),
             HistoryTopic::Purge(topic) => {
                 HistoryAnswer::Purge(answered(source.purge(topic, &self.access, state.record)?, origin))
+            }
+            HistoryTopic::Records(topic) => {
+                HistoryAnswer::Records(answered(source.records(topic, &self.access)?, origin))
             }
         })
     }

@@ -62,6 +62,9 @@ pub struct PreemptionView {
     /// Whether it was before the history began: it is known from the conditions of the victim alone.
     #[serde(skip_serializing_if = "is_false")]
     pub seeded: bool,
+    /// Whether it fills a time without a recorder, of a durable record.
+    #[serde(skip_serializing_if = "is_false")]
+    pub filled: bool,
 }
 
 /// A workload of the history. Of one that the reader may not see, only the ClusterQueue is there.

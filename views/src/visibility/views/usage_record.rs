@@ -1,6 +1,6 @@
 //! Usage in a durable record: runs with a flavor-resource, or sums of an hour or a day.
 
-use super::answer::{AmountView, ListMetadata, ViewMetadata};
+use super::answer::{AmountView, ListMetadata, ViewMetadata, is_false};
 use super::history::{HoursView, Recorded};
 use super::workload::JobView;
 use jiff::Timestamp;
@@ -79,6 +79,9 @@ pub struct RecordedRun {
     pub until: Option<Timestamp>,
     /// How it ended: `Finished`, `Deleted`, `Resized`, `Released` or `evicted:REASON`; empty while it runs.
     pub result: String,
+    /// Whether the run, or its end, fills a time without a recorder.
+    #[serde(skip_serializing_if = "is_false")]
+    pub filled: bool,
     /// The amount.
     pub amount: AmountView,
     /// The amount exactly: thousandths of cores, bytes or pieces.
