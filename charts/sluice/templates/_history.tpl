@@ -25,6 +25,7 @@ app.kubernetes.io/component: history
 {{- end }}
 - --history-address={{ include "sluice.historyName" . }}:{{ include "sluice.visibilityPort" . }}
 - --history-service={{ include "sluice.historyName" . }}
+- --leader-caller={{ include "sluice.historyName" . }}
 - --observer-certificate={{ include "sluice.historyName" . }}-server-cert={{ include "sluice.historyName" . }}
 {{- end }}
 {{- end }}

@@ -1,4 +1,4 @@
-//! `config/history`: what records history reads, keeps one file on one volume, and answers the manager alone.
+//! `config/history`: what records history reads, keeps one file on one volume, and answers and asks the manager alone.
 
 use crate::fixtures::manifests::{of_the_manager, only_object, root, texts};
 use crate::manifests::kustomize::{build_with, objects};
@@ -44,13 +44,12 @@ fn one_hardened_process_writes_the_volume() {
 }
 
 /// The address of the manager is the Service, which leads to the port that only the manager's pods reach, and the recorder accepts the
-/// tokens of the manager's account. It has no token by which it could ask a leader.
+/// tokens of the manager's account.
 #[test]
 fn the_manager_alone_asks() {
     let (pod, manager) = (pod(), of_the_manager("Deployment")["spec"]["template"].take());
     let caller = argument(&pod, "--leader-caller").unwrap();
     assert_eq!(Value::from(caller), manager["spec"]["serviceAccountName"]);
-    assert!(!pod.to_string().contains("leader-token"));
     let service = only_object(FOLDER, "Service");
     assert_eq!(service["spec"]["selector"], pod["metadata"]["labels"]);
     let port = &service["spec"]["ports"][0];
@@ -71,7 +70,27 @@ fn the_manager_alone_asks() {
     assert_eq!(rules[1], of_the_manager("NetworkPolicy")["spec"]["ingress"][1]);
     let outgoing: Vec<&Value> =
         policy["egress"].as_array().unwrap().iter().map(|rule| &rule["ports"][0]["port"]).collect();
-    assert_eq!(outgoing, [443, 53]);
+    assert_eq!(outgoing, [443, 53, 8082]);
+    assert_eq!(policy["egress"][2]["to"], json!([{ "podSelector": selected }]));
+}
+
+/// At its start it asks the Service of the manager, with a token for such questions alone, and the manager accepts its account.
+#[test]
+fn it_asks_the_manager_for_what_it_missed() {
+    let (pod, manager) = (pod(), of_the_manager("Deployment")["spec"]["template"].take());
+    let address = argument(&pod, "--history-source").unwrap();
+    let text = fs::read_to_string(root().join("config/visibility/service.yaml")).unwrap();
+    let service: Value = serde_saphyr::from_str(&text).unwrap();
+    let port = &service["spec"]["ports"][0];
+    assert_eq!(address, format!("{}:{}", service["metadata"]["name"].as_str().unwrap(), port["port"]));
+    let token = |pod: &Value| {
+        let volumes = pod["spec"]["volumes"].as_array().unwrap();
+        volumes.iter().find(|volume| volume["name"] == "leader-token").unwrap().clone()
+    };
+    assert_eq!(token(&pod), token(&manager));
+    let kustomization = fs::read_to_string(root().join(FOLDER).join("kustomization.yaml")).unwrap();
+    let account = pod["spec"]["serviceAccountName"].as_str().unwrap();
+    assert!(kustomization.contains(&format!("value: --leader-caller={account}\n")), "{account}");
 }
 
 /// The commands of docs/history.md select by labels, and name the kind of every object but the claim, which stays.
@@ -110,7 +129,7 @@ fn the_program_has_the_flags() {
     let arguments = texts(&pod["spec"]["containers"][0]["args"]).into_iter();
     let patched = kustomization.lines().filter_map(|line| line.trim().strip_prefix("value: "));
     let flags: Vec<&str> = arguments.chain(patched).collect();
-    assert_eq!(flags.len(), 10);
+    assert_eq!(flags.len(), 12);
     for flag in flags {
         let (name, _) = flag.split_once('=').unwrap();
         assert!(page.contains(&format!("| `{name}=")), "{flag}");
