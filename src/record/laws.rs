@@ -8,7 +8,9 @@ use super::store::faults;
 use crate::cache::WorkloadObject;
 use crate::cache::interned_templates::InternedTemplates;
 use crate::cache::records::WorkloadRecord;
-use crate::history::{Entry, HistoryView, RecordKind, Ring, SeenWorkload, UsageGroup, UsageQuery};
+use crate::history::{
+    Entry, HistoryView, RecordKind, Remembered, Ring, SeenWorkload, UsageGroup, UsageQuery,
+};
 use crate::quota::FlavorResource;
 use crate::resources::Amount;
 use jiff::Timestamp;
@@ -22,6 +24,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 mod bounds;
 mod courses;
 mod exports;
+mod gaps;
 mod ownership;
 mod purge;
 
@@ -152,6 +155,15 @@ impl Object {
         self.quota.is_some_and(|(_, since)| self.evicted_at.is_none_or(|at| at < since))
     }
 
+    /// Shows the object to a history.
+    fn show(&self, number: usize, now: i64, ring: &mut Ring) {
+        let last = self.quota.filter(|_| self.finished_at.is_some()).and_then(|(amount, _)| charge(amount));
+        let record = self.record(number);
+        ring.set_time(time(now));
+        let (cluster_queue, charge) = (Arc::from("cq"), charge(self.charge()));
+        ring.observe(&SeenWorkload { record: &record, cluster_queue, charge, last_charge: last });
+    }
+
     fn charge(&self) -> i64 {
         self.quota.filter(|_| self.exists && self.finished_at.is_none()).map_or(0, |(amount, _)| amount)
     }
@@ -161,6 +173,8 @@ impl Object {
 struct World {
     path: PathBuf,
     ring: Ring,
+    /// What another process remembers, for the next start.
+    remembered: Option<Remembered>,
     recorder: Option<Recorder>,
     waiting: Vec<Entry>,
     objects: Vec<Object>,
@@ -182,6 +196,7 @@ impl World {
         let mut world = Self {
             path,
             ring: Ring::new(1),
+            remembered: None,
             recorder: None,
             waiting: Vec::new(),
             objects: vec![Object::default(); 5],
@@ -205,6 +220,9 @@ impl World {
         self.recorder = Some(recorder);
         self.ring = Ring::new(24 << 20);
         self.ring.record(left.runs, left.until);
+        if let Some(remembered) = self.remembered.take() {
+            self.ring.fill(remembered);
+        }
         self.ring.set_time(time(self.now));
         self.ring.set_nominal(&Arc::from("cq"), [(FlavorResource::new("f", "gpu"), 4)]);
         for number in 0..self.objects.len() {
@@ -219,10 +237,8 @@ impl World {
     fn observe(&mut self, number: usize) {
         let object = &mut self.objects[number];
         (object.observed, object.uncommitted) = (true, true);
-        let (record, amount) = (object.record(number), object.charge());
-        self.ring.set_time(time(self.now));
-        let cluster_queue = Arc::from("cq");
-        self.ring.observe(&SeenWorkload { record: &record, cluster_queue, charge: charge(amount) });
+        let object = object.clone();
+        object.show(number, self.now, &mut self.ring);
     }
 
     fn commit(&mut self) {

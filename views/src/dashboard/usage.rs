@@ -8,7 +8,7 @@ use super::frame::{Frame, Request, Section};
 use super::links::{Links, in_form};
 use super::page::{AddressedPage, Page, given};
 use super::text::{self, Moment};
-use crate::history::{Gap, UsageGroup};
+use crate::history::{FilledPart, Gap, UsageGroup};
 use crate::visibility::history::{csv, resource_rank};
 use crate::visibility::views::{Answer, HoursView, Recorded, UsageReport, UsageView};
 use askama::Template;
@@ -338,7 +338,13 @@ fn recorded(recorded: &Recorded) -> String {
     let named: Vec<String> = longest
         .iter()
         .take(MAX_GAPS)
-        .map(|gap| format!("{} to {}", minute(gap.start), minute(gap.end)))
+        .map(|gap| {
+            let filled = |part: FilledPart| {
+                format!(" (filled from {} to {})", minute(part.from), minute(part.until))
+            };
+            let filled = gap.filled.map(filled).unwrap_or_default();
+            format!("{} to {}{filled}", minute(gap.start), minute(gap.end))
+        })
         .collect();
     let gaps = if named.is_empty() {
         String::new()

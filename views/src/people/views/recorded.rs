@@ -50,7 +50,12 @@ fn gaps(gaps: &[Gap], look: Look) -> String {
             1 => ", 1 run ended in it at an unknown time".to_owned(),
             number => format!(", {number} runs ended in it at unknown times"),
         };
-        format!("{} from {}{ends}", human(seconds(gap)), at_minute(gap.start, look))
+        let unfilled = human(gap.unfilled().div_euclid(1_000));
+        let filled = match gap.filled {
+            None => String::new(),
+            Some(_) => format!(", {unfilled} of it not filled from a manager's memory"),
+        };
+        format!("{} from {}{filled}{ends}", human(seconds(gap)), at_minute(gap.start, look))
     };
     let named: Vec<String> = longest.iter().take(NAMED).map(named).collect();
     match gaps.len() {
