@@ -29,13 +29,21 @@ pub struct Ports {
     health: u16,
     metrics: u16,
     private: u16,
+    /// Port of the manager that the recorder asks for what it missed.
+    manager: Option<u16>,
 }
 
 impl Ports {
     /// Chooses free ports.
     pub fn choose() -> Result<Self> {
         let [health, metrics, private] = free_ports(3)?[..] else { bail!("expected three ports") };
-        Ok(Self { health, metrics, private })
+        Ok(Self { health, metrics, private, manager: None })
+    }
+
+    /// Returns the same ports, of a recorder that asks a manager for what it missed.
+    #[must_use]
+    pub const fn asking(self, manager: u16) -> Self {
+        Self { manager: Some(manager), ..self }
     }
 
     /// Returns the flag with which a manager asks the recorder there.
@@ -71,6 +79,15 @@ impl Recorder {
             .arg(folder.join(format!("{}.yaml", manager.name)))
             .current_dir(folder)
             .env("HOSTNAME", "recorder");
+        if let Some(manager) = ports.manager {
+            let token = folder.join("recorder.token");
+            let audience = "--audience=leader.visibility.sluice.dev";
+            let text = cluster.kubectl.run(&["-n", NAMESPACE, "create", "token", ACCOUNT, audience])?;
+            std::fs::write(&token, text)?;
+            command
+                .arg(format!("--history-source=127.0.0.1:{manager}"))
+                .arg(format!("--leader-token={}", token.display()));
+        }
         let log = folder.join(format!("recorder-{}.log", ports.private));
         let process = Process::start("recorder", &mut command, &log, &cluster.plane.guard)?;
         Ok(Self { process, ports, file: file.to_owned() })

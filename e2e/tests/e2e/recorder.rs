@@ -2,8 +2,10 @@
 
 use crate::cases::note;
 use crate::fixture::Fixture;
+use crate::watch_faults::wait_until_gone;
 use anyhow::{Context as _, Result, bail, ensure};
 use jiff::Timestamp;
+use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, condition_is_true, text};
@@ -16,12 +18,12 @@ use std::time::Duration;
 const JOBS: usize = 6;
 
 /// Usage of a week is answered by the recorder, whichever process is asked. It is killed while jobs run, end and begin; then it has what
-/// each of them had, to the second, and names the gap. While it is away the manager answers from its own history and says so. A second
+/// each of them had, to the second, also of one that is deleted by then, and names the gap and what of it is filled. While it is away the manager answers from its own history and says so. A second
 /// recorder of the same file waits.
 pub(crate) async fn record_survives_its_process(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let (asker, token) = Asker::new(cluster)?;
-    let ports = Ports::choose()?;
     let [private] = free_ports(1)?[..] else { bail!("expected a port") };
+    let ports = Ports::choose()?.asking(private);
     let mut settings = cluster.manager()?.settings().clone();
     settings.flags.retain(|flag| !flag.starts_with("--visibility-bind-address"));
     settings.flags.extend([
@@ -29,6 +31,7 @@ pub(crate) async fn record_survives_its_process(cluster: &mut Cluster, fixture: 
         format!("--leader-token={}", token.display()),
         "--pod-ip=127.0.0.1".to_owned(),
         ports.flag(),
+        "--leader-caller=kueue-history".to_owned(),
     ]);
     let before = cluster.replace_manager(&settings).await?;
     let outcome = check(cluster, fixture, (&asker, private), ports).await;
@@ -83,11 +86,12 @@ async fn check(
     .await?;
     fixture.submit(fixture.job("late", "main", "1")).await?;
     fixture.wait_for_condition("late", "QuotaReserved", "True", "QuotaReserved").await?;
+    let gone = run_and_delete(fixture).await?;
 
     let again = Recorder::start(cluster, ports, &file).await?;
     again.wait_until_ready().await?;
     fixture.finish_job("job-2").await?;
-    agrees_with_conditions(fixture, (asker, manager)).await?;
+    agrees_with_conditions(fixture, (asker, manager), gone).await?;
     export_agrees_with_usage(fixture, (asker, manager)).await?;
     ensure!(
         again.metric("sluice_history_store_conflicts_total").await? < 1.0,
@@ -97,6 +101,22 @@ async fn check(
     second_recorder_waits(cluster, &again).await?;
     again.process().terminate(Duration::from_secs(10));
     Ok(())
+}
+
+/// Runs a job that no recorder sees: its Workload is deleted when it has finished. Returns how many seconds it had its CPU.
+async fn run_and_delete(fixture: &Fixture) -> Result<i64> {
+    fixture.submit(fixture.job("gone", "main", "1")).await?;
+    fixture.wait_for_condition("gone", "QuotaReserved", "True", "QuotaReserved").await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    fixture.finish_job("gone").await?;
+    let found = fixture.workload("gone").await?;
+    let times = (time_of(&found, "QuotaReserved"), time_of(&found, "Finished"));
+    let (Some(start), Some(end)) = times else { bail!("{}", found["status"]) };
+    for (kind, name) in [(Kind::JOB, "gone"), (Kind::WORKLOAD, text(&found, "/metadata/name"))] {
+        fixture.objects.delete(kind, &fixture.name, name, PropagationPolicy::Background).await?;
+    }
+    wait_until_gone(fixture, Kind::WORKLOAD, &fixture.name, text(&found, "/metadata/name")).await?;
+    Ok(seconds(start, end))
 }
 
 fn topic() -> Value {
@@ -129,10 +149,10 @@ fn time_of(workload: &Value, kind: &str) -> Option<Timestamp> {
 }
 
 /// What the record has is the sum of what the conditions say, and of what runs until now.
-async fn agrees_with_conditions(fixture: &Fixture, (asker, manager): (&Asker, u16)) -> Result<()> {
+async fn agrees_with_conditions(fixture: &Fixture, (asker, manager): (&Asker, u16), gone: i64) -> Result<()> {
     eventually("the record has what the workloads had", async || {
         let mut begun = Vec::new();
-        let mut known = 0_i64;
+        let mut known = gone;
         for found in fixture.objects.list(Kind::WORKLOAD, &fixture.name, "").await? {
             let start = time_of(&found, "QuotaReserved").context("no time")?;
             match time_of(&found, "Finished") {
@@ -157,6 +177,8 @@ async fn agrees_with_conditions(fixture: &Fixture, (asker, manager): (&Asker, u1
         ensure!((used - expected).abs() <= jobs + 2, "{used} s of a CPU, not {expected}: {row}");
         let gaps = report["recorded"]["gaps"].as_array().map_or(0, Vec::len);
         ensure!(gaps == 1 && report["recorded"]["drift"] == 0, "{}", report["recorded"]);
+        let gap = &report["recorded"]["gaps"][0];
+        ensure!(gap["unknownEnds"] == 0 && gap["filled"]["from"] == gap["start"], "{gap}");
         note(format_args!("{used} s of a CPU in the record, {expected} s by conditions"));
         Ok(())
     })
