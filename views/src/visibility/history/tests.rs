@@ -454,3 +454,18 @@ fn lines_are_means_and_sums() {
     let sums = lines(&source(&history), None, 2, &Access::everything());
     assert!(!sums.iter().any(|line| line.measure == "waitP50"));
 }
+
+/// Records in memory name the workloads of all tenants: only the recorder asks for them, as a reader of the cluster.
+#[test]
+fn records_in_memory_are_for_readers_of_the_cluster() {
+    let history = history();
+    let topic = |after| RecordTopic { since: time(3_700), after };
+    let tenant = Access::to_namespace("a", TenantDetail::Sums);
+    assert!(matches!(source(&history).records(&topic(None), &tenant), Err(ModelError::Invalid(_))));
+    let page = source(&history).records(&topic(None), &Access::everything()).unwrap();
+    // The quota of the victim was released later than it was evicted.
+    let names: Vec<&str> = page.records.iter().map(|record| &*record.workload.key.name).collect();
+    assert_eq!((names, page.more), (vec!["victim"], false));
+    let next = page.records.last().map(|record| record.key.clone());
+    assert!(source(&history).records(&topic(next), &Access::everything()).unwrap().records.is_empty());
+}
