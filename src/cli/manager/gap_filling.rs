@@ -38,16 +38,13 @@ pub(super) async fn remembered(
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
     };
-    match tokio::time::timeout(LIMIT, asking).await {
-        Ok(found) => {
-            tracing::info!(records = found.records.len(), from = %found.from, "a manager remembers the gap");
-            Some(found)
-        }
-        Err(_) => {
-            tracing::warn!(address, "no manager was asked for the time in which nothing was recorded");
-            None
-        }
+    let found = tokio::time::timeout(LIMIT, asking).await.ok();
+    if let Some(found) = &found {
+        tracing::info!(records = found.records.len(), from = %found.from, "a manager remembers the gap");
+    } else {
+        tracing::warn!(address, "no manager was asked for the time in which nothing was recorded");
     }
+    found
 }
 
 /// Returns the records of one replica; `None` without an answer, or if another replica answered for a later page.
@@ -67,7 +64,7 @@ async fn all_pages(managers: &dyn AskReplicas, address: &str, since: Timestamp) 
         }
         after = records.last().map(|last| last.key.clone());
         found.records.extend(records);
-        // A number once given is kept: the names of the last page are those of all.
+        // A replica never changes a number: the names of the last page are valid for all pages.
         found.flavor_resources = flavor_resources;
         if !more {
             return Some(found);
@@ -115,7 +112,10 @@ mod tests {
                 priority: 0,
                 submitter: Some(Arc::from("ann")),
             },
-            event: RecordEvent::Segment { run: Run { start: 5, amounts: Arc::from([(0, i64::MAX)]) }, end: 9 },
+            event: RecordEvent::Segment {
+                run: Run { start: 5, amounts: Arc::from([(0, i64::MAX)]) },
+                end: 9,
+            },
         }
     }
 
