@@ -42,6 +42,23 @@ impl Binaries {
     /// Locates the `wanted` binaries. Fails if the folder of `KUBEBUILDER_ASSETS` has one of another version, or if one must be
     /// built and Go is missing.
     pub fn locate(wanted: &[&str]) -> Result<Self> {
+        let binaries = Self::checked(wanted)?;
+        if !binaries.outdated(wanted)?.is_empty() {
+            go::require()?;
+        }
+        Ok(binaries)
+    }
+
+    /// Returns the path of a binary, or `None` if it must be built first. Builds nothing. Fails if the folder of
+    /// `KUBEBUILDER_ASSETS` has one of another version.
+    pub fn find(name: &str) -> Result<Option<PathBuf>> {
+        let binaries = Self::checked(&[name])?;
+        let is_ready = binaries.outdated(&[name])?.is_empty();
+        Ok(is_ready.then(|| binaries.path(name)))
+    }
+
+    /// Refuses those of the `wanted` binaries that are given in another version than the selected one.
+    fn checked(wanted: &[&str]) -> Result<Self> {
         let selected = std::env::var(VERSION_VARIABLE).ok();
         let binaries = Self { modules: modules(selected.as_deref())?, assets: Assets::from_environment()? };
         let mut versions = Vec::new();
@@ -51,9 +68,6 @@ impl Binaries {
             }
         }
         binaries.assets.check(&versions)?;
-        if !binaries.outdated(wanted)?.is_empty() {
-            go::require()?;
-        }
         Ok(binaries)
     }
 
