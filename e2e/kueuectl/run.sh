@@ -2,15 +2,24 @@
 # kueuectl of the module of Kueue, and this program in its place.
 #   run.sh tests [WORD]   runs the module's own tests of kueuectl with this program as kubectl-kueue
 #   run.sh compare        runs each line of lines.txt with both on the cluster of KUBECONFIG, and says where they differ
-# Needs Go, and etcd, kube-apiserver and kubectl in KUBEBUILDER_ASSETS (default: those that `make up` built).
+# Needs Go, and etcd, kube-apiserver and kubectl in KUBEBUILDER_ASSETS (default: those that are built for `make up`).
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 version=v0.19.2
 work=$root/target/kueuectl
-export KUBEBUILDER_ASSETS="${KUBEBUILDER_ASSETS:-$root/target/controlplane/bin}"
+# Refuses programs of another version in KUBEBUILDER_ASSETS, and builds those that it lacks.
+(cd "$root" && "${CARGO:-cargo}" run --quiet --locked --package sluice-controlplane)
+case ${KUBEBUILDER_ASSETS:=target/controlplane/bin} in
+/*) ;;
+*) KUBEBUILDER_ASSETS=$root/$KUBEBUILDER_ASSETS ;;
+esac
+export KUBEBUILDER_ASSETS
 export PATH="$KUBEBUILDER_ASSETS:$PATH"
-[ -x "$KUBEBUILDER_ASSETS/kubectl" ] || { echo "no kubectl in $KUBEBUILDER_ASSETS: run make up once, or set KUBEBUILDER_ASSETS" >&2; exit 1; }
+# Kueue's tests take all three from one folder.
+for program in etcd kube-apiserver kubectl; do
+    [ -x "$KUBEBUILDER_ASSETS/$program" ] || { echo "no $program in $KUBEBUILDER_ASSETS: add it, or unset KUBEBUILDER_ASSETS" >&2; exit 1; }
+done
 
 # A copy of the module: its tests read generated CRDs beside its sources.
 if [ ! -f "$work/module/go.mod" ]; then
