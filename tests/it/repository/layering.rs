@@ -96,7 +96,7 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
 }
 
 /// Returns the paths and texts of the sources below folders of the repository, in the order of their paths.
-fn all(folders: &[&str]) -> Vec<(String, String)> {
+pub(crate) fn all(folders: &[&str]) -> Vec<(String, String)> {
     let mut files = Vec::new();
     for folder in folders {
         sources(&root().join(folder), &mut files);

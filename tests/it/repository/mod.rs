@@ -7,5 +7,6 @@ mod framework_rows;
 pub(crate) mod layering;
 mod own_events;
 mod pages;
+mod test_folders;
 mod vocabulary;
 mod written_files;
