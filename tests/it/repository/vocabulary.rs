@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use crate::repository::layering::SOURCES;
 use regex::Regex;
 
 /// Words that name no object, and phrases and module names that the glossary replaced.
@@ -177,15 +178,28 @@ fn invariants_cite_tests_that_exist() {
 fn invariants_cite_every_module_of_laws() {
     let text = fs::read_to_string(root().join("INVARIANTS.md")).unwrap();
     let module = Regex::new(r"(?m)^mod (\w+);$").unwrap();
+    let is_cited = |name: &String| ["`", "::"].iter().any(|end| text.contains(&format!("`{name}{end}")));
     let mut missing = Vec::new();
     for (folder, prefix) in [("core/tests/it/laws", "laws"), ("tests/it/views/laws", "views::laws")] {
         let list = fs::read_to_string(root().join(folder).join("mod.rs")).unwrap();
         let names: Vec<String> =
             module.captures_iter(&list).map(|found| format!("{prefix}::{}", &found[1])).collect();
         assert!(!names.is_empty(), "{folder} has no modules");
-        let is_cited = |name: &String| ["`", "::"].iter().any(|end| text.contains(&format!("`{name}{end}")));
         missing.extend(names.into_iter().filter(|name| !is_cited(name)));
     }
+    // Laws of private items are beside them.
+    let mut found = 0;
+    for folder in SOURCES {
+        let mut files = Vec::new();
+        collect(&root().join(folder), &["rs"], &mut files);
+        for file in files.iter().filter(|file| file.ends_with("laws.rs")) {
+            let path = file.strip_prefix(root().join(folder)).unwrap().with_extension("");
+            let name = path.to_str().unwrap().replace('/', "::");
+            found += 1;
+            missing.extend(Some(name).filter(|name| !is_cited(name)));
+        }
+    }
+    assert!(found > 0, "no package has laws beside its code");
     assert!(missing.is_empty(), "INVARIANTS.md does not name {missing:?}");
 }
 
