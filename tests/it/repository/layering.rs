@@ -201,6 +201,19 @@ fn quota_is_read_through_one_function() {
     }
 }
 
+/// A second reading of the policies could let a view call preemption possible that the scheduler refuses. The shell decides nothing:
+/// flags of `create` have the names of these fields.
+#[test]
+fn preemption_policies_are_read_in_one_file() {
+    let fields = "reclaim_within_cohort|borrow_within_cohort|within_cluster_queue";
+    // A method has the name of one of them.
+    let field = Regex::new(&format!(r"\.(?:{fields})[^\w(]")).unwrap();
+    let files = all(&SOURCES[..PURE]).into_iter().filter(|(file, _)| !file.starts_with("core/src/api/"));
+    let readers: Vec<String> =
+        files.filter(|(_, text)| field.is_match(&code(text))).map(|(file, _)| file).collect();
+    assert_eq!(readers, ["core/src/scheduler/preemption/policy.rs"], "use `PreemptionPolicy`");
+}
+
 #[test]
 fn packages_list_their_modules_in_order() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();

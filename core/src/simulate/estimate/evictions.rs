@@ -2,6 +2,9 @@
 //!
 //! Invariant: a workload that the engine may preempt for any workload that waits in the tree, or that waits again after a preemption,
 //! is among them. Whether the preemption would make room plays no part, so that more are listed than will ever be preempted.
+//!
+//! What a policy allows is asked of `PreemptionPolicy`. To which ClusterQueues a rule applies, the scheduler knows from usage, and this
+//! module from bounds of it; `laws::not_before` compares the answers with simulations.
 
 use super::facts::units;
 use super::scope::CohortTree;
