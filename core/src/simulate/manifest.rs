@@ -305,7 +305,8 @@ struct ParseError {
 /// An object, and its numbers that are not finite.
 type Parsed = Result<(Value, Vec<NonFinite>), ParseError>;
 
-/// Parses all documents in order; uses several threads if there are many.
+/// Parses all documents in order; uses several threads if there are many. The result does not depend on their number, so that the core
+/// stays a function of its arguments: the one place in it that asks the machine for anything.
 fn parse_all(documents: &[(usize, &str)]) -> Vec<Parsed> {
     let parse =
         |documents: &[(usize, &str)]| documents.iter().map(|(_, text)| parse(text)).collect::<Vec<_>>();

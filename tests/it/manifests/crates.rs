@@ -6,9 +6,24 @@ use crate::repository::layering::{PACKAGES, PURE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// Packages by which code reaches the network, starts tasks or writes logs.
-const IO: [&str; 9] =
-    ["axum", "hyper", "kube", "kube-client", "kube-runtime", "redb", "tokio", "tower", "tracing"];
+/// Packages by which code reaches the network, the terminal or the machine, starts tasks or writes logs.
+const IO: [&str; 15] = [
+    "axum",
+    "crossterm",
+    "hyper",
+    "kube",
+    "kube-client",
+    "kube-runtime",
+    "procfs",
+    "redb",
+    "rlimit",
+    "rustix",
+    "socket2",
+    "tokio",
+    "tower",
+    "tower-http",
+    "tracing",
+];
 
 /// Returns the packages that each package names, those for its tests included. The versions of a package count as one.
 fn locked() -> BTreeMap<String, BTreeSet<String>> {

@@ -68,17 +68,25 @@ const WIDE_STRUCTS: [&str; 3] = ["Configuration", "KueueCounters", "ManagerArgs"
 /// Maximum number of lines of a file.
 const LINES: usize = 500;
 /// Text that must not occur in pure modules.
-const IMPURE: [&str; 9] = [
+const IMPURE: [&str; 14] = [
     "async ",
     ".await",
     "tokio::",
     "std::net",
     "std::fs",
     "std::env",
+    "std::io::std",
+    "std::process",
+    "std::thread",
     "SystemTime::now",
     "Instant::now",
     "Timestamp::now",
+    "Zoned::now",
+    "TimeZone::system",
 ];
+/// Files that contain such a text all the same. Manifests are parsed on as many threads as the machine has cores; the result is in the
+/// order of the documents, whatever their number.
+const IMPURE_FILES: [(&str, &str); 1] = [("core/src/simulate/manifest.rs", "std::thread")];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -156,17 +164,23 @@ fn imports_point_one_way() {
 
 #[test]
 fn pure_packages_contain_no_side_effects() {
-    let mut wrong = Vec::new();
+    let (mut wrong, mut excepted) = (Vec::new(), BTreeSet::new());
     for (file, text) in all(&SOURCES[..PURE]).into_iter().filter(|(file, _)| !file.ends_with("tests.rs")) {
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         for (number, line) in
             code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"))
         {
-            if let Some(word) = IMPURE.iter().find(|word| line.contains(*word)) {
-                wrong.push(format!("{file}:{}: {word}", number + 1));
+            for word in IMPURE.into_iter().filter(|word| line.contains(word)) {
+                match IMPURE_FILES.into_iter().find(|exception| *exception == (file.as_str(), word)) {
+                    Some(exception) => {
+                        excepted.insert(exception);
+                    }
+                    None => wrong.push(format!("{file}:{}: {word}", number + 1)),
+                }
             }
         }
     }
+    assert_eq!(excepted, BTreeSet::from(IMPURE_FILES), "these exceptions occur");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
