@@ -25,7 +25,8 @@ LEFT_OUT = re.compile(
     | (?:^|/)proptest-regressions/      # what proptest records
     | ^e2e/upgrades/                    # objects that earlier versions stored
     | (?:^|/)(?:Cargo\.lock|go\.sum)$
-    | ^(?:crds|config/v1beta1/definitions|config/frameworks|config/rbac|charts/sluice)/
+    | ^(?:crds|config/v1beta1/definitions|config/frameworks)/
+    | ^charts/sluice/(?:files/|templates/(?:rbac|visibility|webhooks)/|templates/_frameworks\.tpl$)
     | ^docs/(?:configure|feature-gates|flags)\.md$
     | ^(?:core/)?src/api/crd/pod-template\.json$
     """,

@@ -90,7 +90,15 @@ fn large_commits_are_named() {
 #[test]
 fn moved_files_tests_and_generated_files_do_not_count() {
     let repository = Repository::new("moved");
-    for file in ["tests/recorded/case.json", "core/src/queue/tests.rs", "crds/kind.yaml", "Cargo.lock"] {
+    for file in [
+        "tests/recorded/case.json",
+        "core/src/queue/tests.rs",
+        "crds/kind.yaml",
+        "charts/sluice/files/crds/kind.yaml",
+        "charts/sluice/templates/rbac/kind_role.yaml",
+        "charts/sluice/templates/_frameworks.tpl",
+        "Cargo.lock",
+    ] {
         repository.add(file, 1_001, "tests: add a file");
     }
     repository.add("src/old.rs", 900, "src: add a file\n\nWhy it is there.");
@@ -98,6 +106,21 @@ fn moved_files_tests_and_generated_files_do_not_count() {
     repository.run("git", &["mv", "src/old.rs", "core/src/new.rs"]);
     repository.commit("src: move a file");
     assert_eq!(repository.named(), [""; 0]);
+}
+
+/// The chart and the roles have generated files beside those that are written by hand.
+#[test]
+fn manifests_written_by_hand_count() {
+    let repository = Repository::new("manifests");
+    let files = [
+        "charts/sluice/values.yaml",
+        "charts/sluice/templates/_helpers.tpl",
+        "config/rbac/topology_role.yaml",
+    ];
+    for file in files {
+        repository.add(file, 1_001, &format!("chart: add {file}"));
+    }
+    assert_eq!(repository.named(), files);
 }
 
 #[test]
