@@ -15,7 +15,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit tests test test-e2e test-rest test-all soak mutants e2e e2e-operators kueuectl-test kueuectl-compare metrics-test dashboard-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-viewers bench-ungating lint fmt crds gates settings flags frameworks chart generate expected chart-test generated commits deny image image-check release
+.PHONY: help tools demo up down unit tests test test-e2e test-rest test-all soak mutants e2e e2e-operators kueuectl-test kueuectl-compare metrics-test dashboard-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-viewers bench-ungating lint fmt crds gates settings flags frameworks chart generate expected chart-test generated commits duplicates deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -179,6 +179,9 @@ generated: generate ## fail if a generated file is stale
 
 commits: ## name commits with more than 1,000 added lines, or more than 150 without a body; tests, generated and recorded files do not count
 	@.ci/commits.py
+
+duplicates: ## name crates that the build compiles more than once, with the features of each time; BUILD="test --no-run" for another build
+	@.ci/duplicates.py $(BUILD)
 
 deny: ## licences, sources, bans, duplicate versions and advisories of the dependencies; ADVISORIES=optional: pass if their database cannot be had
 	$(CARGO) deny --locked check bans licenses sources
