@@ -39,13 +39,6 @@ impl Audit<'_> {
                 .checks()
                 .map(|(name, check)| (Arc::clone(name), is_active(&check.object)))
                 .collect(),
-            namespace_selectors: self
-                .cache
-                .cluster_queues()
-                .filter_map(|(name, record)| {
-                    Some((Arc::clone(name), record.object.spec.namespace_selector.clone()?))
-                })
-                .collect(),
             classes: self.cache.workload_class_names().cloned().collect(),
             ..AuditFacts::default()
         };

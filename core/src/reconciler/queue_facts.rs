@@ -79,6 +79,7 @@ fn cluster_queue_facts(record: &ClusterQueueRecord, settings: &CoreSettings) -> 
             .admission_scope
             .as_ref()
             .is_some_and(|scope| usage_based(scope.admission_mode)),
+        namespace_selector: spec.namespace_selector.clone(),
     }
 }
 

@@ -7,7 +7,6 @@ use crate::api::ObjectKey;
 use crate::resources::Requests;
 use crate::topology::{FlavorNodes, NodeAmounts};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -20,8 +19,6 @@ pub struct AuditFacts {
     pub flavors: BTreeMap<Arc<str>, AuditedFlavor>,
     /// AdmissionChecks by name; the value is whether the condition `Active` holds, which the controller of the check writes.
     pub checks: BTreeMap<Arc<str>, bool>,
-    /// Namespace selectors of ClusterQueues, by name; absent for a ClusterQueue that selects no namespace.
-    pub namespace_selectors: BTreeMap<Arc<str>, LabelSelector>,
     /// Number of running jobs that are not queued although their namespace has queues, by namespace and kind.
     pub unmanaged_jobs: BTreeMap<(Arc<str>, &'static str), usize>,
     /// Number of jobs that name a WorkloadPriorityClass that does not exist, by namespace and class.

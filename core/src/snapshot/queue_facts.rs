@@ -7,6 +7,7 @@ use crate::api::v1beta2::QueueingStrategy;
 use crate::quota::{FlavorResource, QuotaUnits};
 use crate::scheduler::{PreemptionPolicy, RequeueOrder};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -57,6 +58,8 @@ pub struct ClusterQueueFacts {
     pub order: Vec<FlavorResource>,
     /// Whether the LocalQueues are ordered by past usage.
     pub orders_by_past_usage: bool,
+    /// Selector of namespaces; absent for a ClusterQueue that selects none.
+    pub namespace_selector: Option<LabelSelector>,
 }
 
 /// Facts about a Cohort object.

@@ -69,7 +69,20 @@ impl Preview {
 
     /// Returns a warning if the Workload could never be admitted after the change.
     pub(super) fn warning(&self) -> Option<String> {
-        never_fits(&self.then).map(|text| format!("warning: it could never be admitted: {text}"))
+        if let Some(text) = never_fits(&self.then) {
+            return Some(format!("warning: it could never be admitted: {text}"));
+        }
+        let obstacle = self.then.obstacle.as_str();
+        if !self.then.workload.stuck || obstacle.is_empty() {
+            return None;
+        }
+        let text = match (obstacle.strip_prefix("It can never be admitted"), obstacle.strip_prefix("Behind "))
+        {
+            (Some(rest), _) => rest.to_owned(),
+            (None, Some(rest)) => format!(": behind {rest}"),
+            (None, None) => format!(": {obstacle}"),
+        };
+        Some(format!("warning: it could never be admitted{text}"))
     }
 }
 
@@ -84,8 +97,27 @@ pub(super) fn change(name: &str, value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::visibility::views::AdmissionView;
+    use crate::visibility::views::{AdmissionView, WorkloadView};
     use serde_json::json;
+
+    #[test]
+    fn what_keeps_it_out_without_end_is_a_warning() {
+        let warning = |stuck: bool, obstacle: &str| {
+            let workload = WorkloadView { stuck, ..WorkloadView::default() };
+            let then = Verdict { workload, obstacle: obstacle.to_owned(), ..Verdict::default() };
+            Preview { now: None, then, preemptible_by: Vec::new() }.warning()
+        };
+        let says = |text: &str| Some(format!("warning: it could never be admitted{text}"));
+        let selector = "Workload namespace doesn't match ClusterQueue selector";
+        assert_eq!(warning(true, selector), says(&format!(": {selector}")));
+        assert_eq!(
+            warning(true, "It can never be admitted as it is: no flavor"),
+            says(" as it is: no flavor")
+        );
+        assert_eq!(warning(true, "Behind ns/head, which"), says(": behind ns/head, which"));
+        assert_eq!(warning(false, "Behind ns/head, which lacks 4 cpu in f"), None);
+        assert_eq!(warning(true, ""), None);
+    }
 
     #[test]
     fn a_change_of_priority_changes_preemptions() {

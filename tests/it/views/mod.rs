@@ -20,6 +20,7 @@ mod rows;
 mod series_of_users;
 mod submitters;
 pub(crate) mod tenants;
+mod unusable_queues;
 mod upgrade_dumps;
 mod verdict_lines;
 mod verdicts;

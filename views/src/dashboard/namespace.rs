@@ -11,7 +11,7 @@ use super::marks::{Shape, Tag};
 use super::page::{AddressedPage, Page};
 use super::rows::WorkloadRow;
 use super::text;
-use crate::visibility::views::{LocalQueueView, LocalQuotaView};
+use crate::visibility::views::{LocalQueueView, LocalQuotaView, state_in_words};
 use askama::Template;
 
 /// Most LocalQueues of a page; each takes some 0.5 kB, and as much for each flavor-resource.
@@ -110,10 +110,7 @@ fn state(queue: &LocalQueueView) -> Tag {
     }
     let word = match queue.reason.as_str() {
         "" => "not active".to_owned(),
-        "Stopped" => "stopped".to_owned(),
-        "ClusterQueueDoesNotExist" => "its ClusterQueue does not exist".to_owned(),
-        "ClusterQueueStopped" => "its ClusterQueue is stopped".to_owned(),
-        reason => format!("not active: {reason}"),
+        reason => state_in_words(reason).map_or_else(|| format!("not active: {reason}"), str::to_owned),
     };
     Tag::new(Shape::NeedsChange, &word)
 }
@@ -162,6 +159,8 @@ mod tests {
             (false, "Stopped", "stopped", ""),
             (false, "ClusterQueueDoesNotExist", "its ClusterQueue does not exist", ""),
             (false, "ClusterQueueStopped", "its ClusterQueue is stopped", ""),
+            (false, "NamespaceNotSelected", "its ClusterQueue does not select this namespace", ""),
+            (false, "BlockedByWorkload", "behind a workload that can never be admitted", ""),
             (false, "ClusterQueueFlavorNotFound", "not active: ClusterQueueFlavorNotFound", ""),
         ] {
             let mut queue = LocalQueueView {

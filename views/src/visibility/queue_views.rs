@@ -6,6 +6,7 @@ use super::access::Access;
 use super::amounts::{amount_view, limit_view};
 use super::next_heads::NextHeads;
 use super::page::{ModelError, PageQuery, RowKey};
+use super::queue_state::inactive_reason;
 use super::quota::{Children, Lending, Pair, PublishedQuota, Sums, pairs};
 use super::views::{
     ClusterQueueView, CohortView, LendingPair, LocalQueueView, LocalQuotaView, PastUsage, PendingView,
@@ -146,25 +147,6 @@ impl<'a> QueueViews<'a> {
         }
     }
 
-    /// Returns why the workloads of a LocalQueue are not admitted.
-    fn inactive_reason(&self, key: &ObjectKey, queue: &snapshot::LocalQueueView) -> String {
-        if queue.active {
-            return String::new();
-        }
-        if self.snapshot.references.local_queues.get(key).is_some_and(|reference| reference.stopped) {
-            return "Stopped".to_owned();
-        }
-        let queues = &self.snapshot.queues;
-        if !queues.cluster_queues.contains_key(&queue.cluster_queue) {
-            return "ClusterQueueDoesNotExist".to_owned();
-        }
-        let inactive = queues.inactive.get(&queue.cluster_queue);
-        inactive.map_or_else(
-            || "ClusterQueueIsInactive".to_owned(),
-            |inactive| format!("ClusterQueue{}", inactive.reason),
-        )
-    }
-
     fn local_queue(
         &self,
         access: &Access,
@@ -191,11 +173,12 @@ impl<'a> QueueViews<'a> {
             resource: fr.resource.to_string(),
         });
         let facts = self.quota.facts.cluster_queues.get(&queue.cluster_queue);
+        let reason = inactive_reason(self.snapshot, key, queue);
         LocalQueueView {
             metadata: metadata(key, self.quota.facts.local_queues.get(key)),
             cluster_queue: queue.cluster_queue.to_string(),
-            active: queue.active,
-            reason: self.inactive_reason(key, queue),
+            active: reason.is_empty(),
+            reason,
             pending: pending(queue.pending),
             reserving: count(queue.reserving),
             admitted: count(queue.admitted),

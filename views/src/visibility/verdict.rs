@@ -10,6 +10,7 @@ use super::page::ModelError;
 use super::questions::VerdictQuestion;
 use super::queue_views::strategy_name;
 use super::quota::PublishedQuota;
+use super::supposed::Supposed;
 use super::verdict_facts::{admission, checks, history};
 use super::views::{
     Ahead, AheadRow, BlockerKindView, BlockerView, ChangeKind, ChangeOption, HistoryEntry, OptionNumber,
@@ -52,7 +53,8 @@ pub fn verdict(
     let cluster_queue = target.unwrap_or_else(|| rows.cluster_queue(record));
     let facts = rows.quota.facts.cluster_queues.get(&cluster_queue);
     let mut row = rows.row(record);
-    if question.queue.is_some() || question.priority.is_some() {
+    let is_supposed = question.queue.is_some() || question.priority.is_some();
+    if is_supposed {
         let queue = question.queue.clone().unwrap_or_else(|| row.local_queue.clone());
         row.priority = question.priority.unwrap_or(row.priority);
         let local_queue: Arc<str> = Arc::from(queue.as_str());
@@ -90,12 +92,16 @@ pub fn verdict(
         verdict.admission = Some(admission(rows, record, &row, pods));
         verdict.blockers.extend(pods.filter(|pods| !pods.text.is_empty()).map(blocked_pods));
     }
-    let obstacle =
-        explanation.map(|explanation| &explanation.obstacle).filter(|_| row.state == WorkloadState::Pending);
+    let is_pending = row.state == WorkloadState::Pending;
+    let obstacle = explanation.map(|explanation| &explanation.obstacle).filter(|_| is_pending);
+    let supposed = Supposed { rows, record, row: &row, is_elsewhere };
+    let stays_there =
+        is_supposed && is_pending && supposed.add_to(&mut verdict, obstacle.unwrap_or(&Obstacle::None));
     verdict.workload = WorkloadView {
-        stuck: obstacle.map_or(row.stuck && !is_elsewhere, |obstacle| {
-            obstacle.stays() || (*obstacle == Obstacle::None && row.stuck)
-        }),
+        stuck: stays_there
+            || obstacle.map_or(row.stuck && !is_elsewhere, |obstacle| {
+                obstacle.stays() || (*obstacle == Obstacle::None && row.stuck && !is_supposed)
+            }),
         first_blocker: None,
         reason: explanation
             .filter(|_| row.state == WorkloadState::Pending)

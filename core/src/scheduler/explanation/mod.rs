@@ -155,6 +155,9 @@ impl Engine {
         let alone = if let Some(queue) = &supposed.cluster_queue {
             self.config.cluster_queue(queue)?;
             workload.cluster_queue = Arc::clone(queue);
+            if self.explain_kept_out(&workload, &mut explanation) {
+                return Some(explanation);
+            }
             Arc::new(self.alone(&workload))
         } else if self.explain_as_known(&workload, &mut explanation) {
             return Some(explanation);
@@ -217,16 +220,19 @@ impl Engine {
         explanation.text = known.map(|verdict| Arc::clone(&verdict.text)).unwrap_or_default();
         explanation.blockers = known.map(|verdict| verdict.blockers.clone()).unwrap_or_default();
         explanation.has_reservation = self.reservations.contains(&workload.key);
-        let inactive = self.inactive.verdict(&workload.cluster_queue).cloned();
-        let kept_out = inactive.or_else(|| self.kept_out(workload));
-        let is_kept_out = kept_out.is_some();
-        if let Some(verdict) = kept_out {
-            (explanation.reason, explanation.text) = (Some(verdict.reason), Arc::clone(&verdict.text));
-            (explanation.blockers, explanation.obstacle) = (Vec::new(), Obstacle::Object(Arc::new(verdict)));
-        }
+        let is_kept_out = self.explain_kept_out(workload, explanation);
         let is_text = known.is_some_and(|verdict| verdict.blockers.is_empty() && !verdict.text.is_empty());
         let is_behind = self.waits_behind(&workload.key).is_some();
         is_kept_out || explanation.has_reservation || (is_text && !is_behind)
+    }
+
+    /// Says which object keeps a workload out of its ClusterQueue: that queue, a check, the namespace. Returns whether there is one.
+    fn explain_kept_out(&self, workload: &Workload, explanation: &mut Explanation) -> bool {
+        let inactive = self.inactive.verdict(&workload.cluster_queue).cloned();
+        let Some(verdict) = inactive.or_else(|| self.kept_out(workload)) else { return false };
+        (explanation.reason, explanation.text) = (Some(verdict.reason), Arc::clone(&verdict.text));
+        (explanation.blockers, explanation.obstacle) = (Vec::new(), Obstacle::Object(Arc::new(verdict)));
+        true
     }
 
     /// Computes what a workload would get: what it would preempt, or the blockers if it would have to wait. A workload that may preempt

@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::v1beta2::{ClusterQueuePreemption, WithinClusterQueuePolicy};
 use crate::quota::{FlavorQuotas, QuotaLimits, ResourceGroup};
-use crate::scheduler::{ClusterQueue, Flavor};
+use crate::scheduler::{ClusterQueue, Flavor, Inactive};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -184,6 +184,42 @@ fn another_queue_says_what_it_would_wait_for_there() {
     );
     assert_eq!(ask("cq").unwrap().blockers[0].kind, BlockerKind::InUse);
     assert_eq!(ask("nothing"), None);
+}
+
+/// A queue that takes no workload of the namespace, and one that is inactive, keep it out whatever is free there.
+#[test]
+fn another_queue_that_keeps_the_workload_out_says_so() {
+    let mut engine = engine(10, ClusterQueuePreemption::default());
+    let own = engine.config.cluster_queue("cq").unwrap().config.clone();
+    let picky = LabelSelector {
+        match_labels: Some(BTreeMap::from([("team".to_owned(), "other".to_owned())])),
+        ..LabelSelector::default()
+    };
+    engine.set_cluster_queue("picky", Some(ClusterQueue { namespace_selector: Some(picky), ..own.clone() }));
+    engine.set_cluster_queue("none", Some(ClusterQueue { namespace_selector: None, ..own.clone() }));
+    let inactive = Some(Inactive { reason: Arc::from("Stopped"), message: Arc::from("is stopped") });
+    engine.set_cluster_queue("stopped", Some(ClusterQueue { inactive, ..own }));
+    engine.enqueue(workload("a", 8, 0));
+    run(&mut engine);
+    engine.enqueue(workload("b", 3, 0));
+    run(&mut engine);
+    let mut ask = |queue: &str| {
+        let supposed = Supposition { cluster_queue: Some(Arc::from(queue)), priority: None };
+        engine.explain(&ObjectKey::new("ns", "b"), &supposed, &mut || true).unwrap()
+    };
+    let selector = "Workload namespace doesn't match ClusterQueue selector";
+    for (queue, reason, text) in [
+        ("picky", PendingReason::Misconfigured, selector),
+        ("none", PendingReason::Misconfigured, selector),
+        ("stopped", PendingReason::Suspended, "ClusterQueue stopped is inactive: is stopped"),
+    ] {
+        let found = ask(queue);
+        let Obstacle::Object(verdict) = &found.obstacle else { panic!("{queue}: {found:?}") };
+        assert_eq!((verdict.to_string().as_str(), found.reason), (text, Some(reason)), "{queue}");
+        assert!(found.obstacle.stays() && found.blockers.is_empty(), "{queue}");
+    }
+    // What keeps it out of another queue does not keep it out of its own.
+    assert_eq!(ask("cq").blockers[0].kind, BlockerKind::InUse);
 }
 
 #[test]

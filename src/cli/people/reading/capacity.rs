@@ -134,7 +134,7 @@ impl CapacityArgs {
         let view: QueueCapacityView = read(&answer)?;
         self.table.print(&answer, |_: Value, look| Ok(views::queue_capacity(&view, look)))?;
         let largest = view.flavors.iter().flat_map(|flavor| &flavor.levels).map(|level| level.largest_gang);
-        let fits = self.pod.is_none() || largest.max().unwrap_or_default() > 0;
+        let fits = view.active && (self.pod.is_none() || largest.max().unwrap_or_default() > 0);
         Ok(if self.fail && !fits { ExitCode::from(EXIT_NO) } else { session.ended(ExitCode::SUCCESS) })
     }
 

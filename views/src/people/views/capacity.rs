@@ -4,7 +4,7 @@ use super::Look;
 use super::amount::amount;
 use super::workloads::or_dash;
 use crate::people::text_table::{Side, TextTable, printable};
-use crate::visibility::views::{FlavorView, JobFitView, Need, QueueCapacityView};
+use crate::visibility::views::{FlavorView, JobFitView, Need, QueueCapacityView, state_in_words};
 use std::fmt::Write as _;
 
 /// Note about what the counts of pods take into account.
@@ -97,7 +97,8 @@ pub fn queue_capacity(queue: &QueueCapacityView, look: Look) -> String {
     }
     if !queue.active {
         let name = printable(&queue.metadata.name);
-        let _ = writeln!(text, "LocalQueue {name} is not active: {}.", or_dash(&queue.reason));
+        let state = state_in_words(&queue.reason).map_or_else(|| or_dash(&queue.reason), str::to_owned);
+        let _ = writeln!(text, "LocalQueue {name} is not active: {state}.");
     }
     text
 }

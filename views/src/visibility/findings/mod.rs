@@ -13,6 +13,7 @@ mod jobs;
 mod queues;
 mod starved;
 mod stuck;
+mod unusable;
 mod workloads;
 
 pub use groups::{FindingGroup, grouped};
@@ -122,6 +123,8 @@ fn audit_in(
     audit.local_queues(&mut found);
     audit.stopped_queues(&mut found);
     audit.inactive_queues(&mut found);
+    audit.excluded_queues(&mut found);
+    audit.blocked_queues(&mut found);
     audit.cluster_queues(&mut found);
     audit.cohorts(&mut found);
     audit.starved(&mut found);

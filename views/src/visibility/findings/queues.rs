@@ -128,14 +128,17 @@ impl Audit<'_> {
         }
     }
 
+    /// Returns whether a ClusterQueue selects any namespace.
+    pub(super) fn selects_any(&self, name: &str) -> bool {
+        let facts = self.quota.facts.cluster_queues.get(name);
+        let selector = facts.and_then(|facts| facts.namespace_selector.as_ref());
+        let mut namespaces = self.snapshot.references.namespaces.values();
+        selector.is_some_and(|one| namespaces.any(|labels| selector::matches(one, labels)))
+    }
+
     /// Finds a ClusterQueue that no workload can get into.
     fn unreachable(&self, name: &Arc<str>, is_named: bool) -> Option<Finding> {
-        let namespaces = &self.snapshot.references.namespaces;
-        let is_selected = self.facts.is_none_or(|facts| {
-            let selector = facts.namespace_selectors.get(name);
-            selector.is_some_and(|one| namespaces.values().any(|labels| selector::matches(one, labels)))
-        });
-        let (message, correction) = match (is_named, is_selected) {
+        let (message, correction) = match (is_named, self.selects_any(name)) {
             (true, true) => return None,
             (false, _) => {
                 ("no LocalQueue names it".to_owned(), "create a LocalQueue that names it".to_owned())

@@ -140,11 +140,11 @@ impl Audit<'_> {
     }
 
     /// Returns the access of a reader of the namespace, in the form for namespaces.
-    fn tenant(&self, namespace: &str) -> Option<Access> {
+    pub(super) fn tenant(&self, namespace: &str) -> Option<Access> {
         (!self.form.is_in_full()).then(|| Access::to_namespace(namespace, TenantDetail::None))
     }
 
-    fn rows_for<'t>(&'t self, tenant: Option<&'t Access>) -> Rows<'t> {
+    pub(super) fn rows_for<'t>(&'t self, tenant: Option<&'t Access>) -> Rows<'t> {
         Rows { access: tenant.unwrap_or(self.rows.access), ..self.rows }
     }
 
@@ -181,9 +181,7 @@ impl Audit<'_> {
                 let tenant = self.tenant(&kept.first.meta.key.namespace);
                 let node = NodeRef::ClusterQueue(Arc::clone(queue));
                 let text = kept.obstacle.sentence(queue, &self.rows_for(tenant.as_ref()).reader(&node));
-                let list = format!("sluice list workload -A -c {queue} --reason stuck");
-                let correction = self.of_administrator(format!("{list}; correct or delete the one before"));
-                (format!("{subject}: {text}"), correction, "behind".to_owned())
+                (format!("{subject}: {text}"), self.unblocks(queue), "behind".to_owned())
             }
         };
         let consequence = "waiting does not admit them";
@@ -234,8 +232,14 @@ impl Audit<'_> {
         (Check::WorkloadKeptOut, said, reason.as_str().to_ascii_lowercase())
     }
 
+    /// Returns the correction for workloads behind one that can never be admitted.
+    pub(super) fn unblocks(&self, queue: &str) -> String {
+        let list = format!("sluice list workload -A -c {queue} --reason stuck");
+        self.of_administrator(format!("{list}; correct or delete the one before"))
+    }
+
     /// Returns the correction for an administrator. In the form for namespaces, the reader is asked to turn to one.
-    fn of_administrator(&self, correction: String) -> String {
+    pub(super) fn of_administrator(&self, correction: String) -> String {
         if self.form.is_in_full() { correction } else { "ask an administrator of the cluster".to_owned() }
     }
 

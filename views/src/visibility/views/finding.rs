@@ -158,6 +158,8 @@ checks! {
         "A ClusterQueue is inactive for a reason that needs a change.",
     LocalQueueMissing "localqueue-missing" Error "Workloads name a LocalQueue that does not exist.",
     LocalQueueOrphan "localqueue-orphan" Error "A LocalQueue names a ClusterQueue that does not exist.",
+    LocalQueueExcluded "localqueue-excluded" Error
+        "The namespaceSelector of a ClusterQueue does not match the namespace of a LocalQueue.",
     FlavorMissing "flavor-missing" Error "A ClusterQueue or Cohort names a flavor that does not exist.",
     CheckUnanswered "check-unanswered" Error
         "An AdmissionCheck has no active controller, or has been pending for more than an hour.",
@@ -168,6 +170,8 @@ checks! {
         "Nodes have a taint that neither the flavor nor any pending pod tolerates.",
     ClusterQueueUnreachable "clusterqueue-unreachable" Warning
         "A ClusterQueue has no LocalQueue, or its namespace selector matches no namespace.",
+    LocalQueueBlocked "localqueue-blocked" Warning
+        "New workloads of a LocalQueue would be behind one that can never be admitted; only the findings of a namespace have it.",
     PriorityClassMissing "priority-class-missing" Warning
         "Jobs name a WorkloadPriorityClass that does not exist.",
     JobUnmanaged "job-unmanaged" Warning

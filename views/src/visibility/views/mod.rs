@@ -39,7 +39,7 @@ pub use past_usage::PastUsage;
 pub use purge::{HistoryPurge, HistoryPurgeSpec, HistoryPurgeStatus, PurgeReport};
 pub use queues::{
     ClusterQueueView, CohortView, LendingPair, LocalQueueView, LocalQuotaView, PendingView, QuotaView,
-    ReasonCount, ShareView,
+    ReasonCount, ShareView, state_in_words,
 };
 pub use usage_record::{RecordedRun, RecordedSums, UsageRecordReport, UsageRecordView, WaitCount};
 pub use verdict::{
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn checks_have_codes_of_their_own() {
         let codes: std::collections::BTreeSet<&str> = Check::ALL.iter().map(|check| check.as_str()).collect();
-        assert_eq!((codes.len(), Check::ALL.len()), (26, 26));
+        assert_eq!((codes.len(), Check::ALL.len()), (28, 28));
         for check in Check::ALL {
             assert_eq!(json!(check), check.as_str());
             assert!(check.describe().ends_with('.'), "{check:?}");

@@ -174,7 +174,9 @@ pub struct LocalQueueView {
     pub cluster_queue: String,
     /// Whether its workloads may be admitted.
     pub active: bool,
-    /// Why not: `Stopped`, `ClusterQueueDoesNotExist`, or `ClusterQueue` with the reason of its ClusterQueue; empty if they may.
+    /// Why not: `Stopped`, `ClusterQueueDoesNotExist`, `ClusterQueue` with the reason of its ClusterQueue, `NamespaceNotSelected` if the
+    /// namespaceSelector of its ClusterQueue excludes its namespace, or `BlockedByWorkload` if a new workload of priority 0 would be
+    /// behind one that can never be admitted; empty if they may.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Numbers of pending workloads.
@@ -212,4 +214,16 @@ pub struct LocalQuotaView {
     /// Sums of the ClusterQueue, without names; absent if the manager's `visibility.tenantDetail` is `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<QuotaView>,
+}
+
+/// Returns the state of a LocalQueue in words for its reason; `None` if the reason has none.
+pub fn state_in_words(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "Stopped" => "stopped",
+        "ClusterQueueDoesNotExist" => "its ClusterQueue does not exist",
+        "ClusterQueueStopped" => "its ClusterQueue is stopped",
+        "NamespaceNotSelected" => "its ClusterQueue does not select this namespace",
+        "BlockedByWorkload" => "behind a workload that can never be admitted",
+        _ => return None,
+    })
 }
