@@ -172,9 +172,10 @@ fn check_readable(skipped: &[SkippedResource]) -> anyhow::Result<()> {
     let Some(first) = decisive.first() else { return Ok(()) };
     let names: Vec<&str> = decisive.iter().map(|skipped| skipped.resource.as_str()).collect();
     bail!(
-        "cannot list {} in the whole cluster, which what-if simulates: {}\nthe page /what-if of the dashboard answers about the jobs of a namespace",
+        "cannot list {} in the whole cluster, which what-if simulates: {}\nthe command is for accounts that may list {} of all namespaces: ask an administrator\nothers may ask the page /what-if of the dashboard about the jobs of a namespace, within its bounds",
         names.join(", "),
-        first.reason
+        first.reason,
+        DECISIVE.join(", ")
     )
 }
 
@@ -247,6 +248,23 @@ mod tests {
             let error = parsed(line).unwrap_err();
             assert!(error.contains(named), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn an_account_without_a_decisive_right_learns_which_one_may_ask() {
+        let skipped = |resource: &str| SkippedResource {
+            resource: resource.to_owned(),
+            reason: format!("{resource} is forbidden"),
+        };
+        let error = check_readable(&[skipped("nodes"), skipped("workloads")]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "cannot list workloads in the whole cluster, which what-if simulates: workloads is forbidden\n\
+             the command is for accounts that may list clusterqueues, localqueues, cohorts, resourceflavors, workloads of all \
+             namespaces: ask an administrator\n\
+             others may ask the page /what-if of the dashboard about the jobs of a namespace, within its bounds"
+        );
+        assert!(check_readable(&[skipped("nodes")]).is_ok());
     }
 
     #[test]

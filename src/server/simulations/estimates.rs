@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use super::objects::FinishedWorkloads;
-use super::{NoSimulation, SimulationSource, Simulator};
+use super::{Advice, NoSimulation, SimulationSource, Simulator};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::lifecycle::pods_ready::PodsReadyLimits;
@@ -21,7 +21,8 @@ use crate::visibility::estimate::{refused, refused_at_once, unanswered, view};
 use crate::visibility::views::{Estimate, Verdict};
 
 /// What to do where there is no answer.
-const ADVICE: &str = "in a terminal, sluice why --when computes it";
+const ADVICE: Advice =
+    Advice { text: "in a terminal, sluice why --when computes it", command: "sluice why --when" };
 
 /// Computes estimates.
 pub struct Estimates {
@@ -57,7 +58,7 @@ impl AskEstimate for Estimates {
             let simulate = move |objects: Vec<(Kind, Value)>, time| asked.estimate(&objects, time);
             let reader = (&access, user.as_str());
             let answer = self.simulator.answer(reader, &key, FinishedWorkloads::Reduced, simulate).await;
-            answer.unwrap_or_else(|none| unanswered(&none.with_advice(ADVICE)))
+            answer.unwrap_or_else(|none| unanswered(&none.with_advice(ADVICE, &access)))
         })
     }
 }

@@ -61,13 +61,28 @@ enum NoSimulation {
 }
 
 impl NoSimulation {
-    /// Returns the reason, with what to do about it if it is a bound of simulations on request.
-    fn with_advice(&self, advice: &str) -> String {
+    /// Returns the reason, with what the reader can do about it if it is a bound of simulations on request. A command that lists the
+    /// whole cluster is no advice for readers of namespaces: it refuses them.
+    fn with_advice(&self, advice: Advice, access: &Access) -> String {
+        let command = advice.command;
         match self {
             Self::NoWork(NoWork::Failed) | Self::Unread | Self::Invalid(_) => self.to_string(),
-            _ => format!("{self}: {advice}"),
+            _ if access.sees_everything() => format!("{self}: {}", advice.text),
+            Self::NoWork(_) => format!("{self}: ask again in a moment"),
+            _ => format!(
+                "{self}: ask an administrator, because {command} needs an account that may list the whole cluster"
+            ),
         }
     }
+}
+
+/// What to do beyond the bounds of simulations on request.
+#[derive(Clone, Copy)]
+struct Advice {
+    /// For readers of the whole cluster.
+    text: &'static str,
+    /// The command that answers without these bounds.
+    command: &'static str,
 }
 
 /// Simulates the cluster for questions with answers of a type.
@@ -170,6 +185,7 @@ mod tests {
     use super::*;
     use crate::admission::AdmissionSettings;
     use crate::reconciler::CoreSettings;
+    use crate::visibility::access::TenantDetail;
     use jiff::{SignedDuration, Timestamp};
     use std::convert::Infallible;
     use std::time::Duration;
@@ -214,7 +230,8 @@ mod tests {
 
     #[test]
     fn a_bound_has_advice_and_a_failure_has_none() {
-        let text = |none: NoSimulation| none.with_advice("ask in a terminal");
+        let advice = Advice { text: "ask in a terminal", command: "sluice what-if" };
+        let text = |none: NoSimulation| none.with_advice(advice, &Access::everything());
         assert_eq!(
             text(NoSimulation::TooManyPending(20_001)),
             "20001 workloads are pending, and at most 20000 are simulated on request: ask in a terminal"
@@ -225,5 +242,17 @@ mod tests {
         );
         assert_eq!(text(NoWork::Failed.into()), "the answer could not be computed");
         assert_eq!(text(NoSimulation::Unread), "the objects of the cluster cannot be read at present");
+        // The command refuses a reader of namespaces.
+        let tenant = Access::to_namespace("ns", TenantDetail::None);
+        for (none, expected) in [
+            (
+                NoSimulation::TooLong,
+                "the simulation takes too long to be made on request: ask an administrator, because sluice what-if needs an account that may list the whole cluster",
+            ),
+            (NoWork::UserBusy.into(), "your last question is still being computed: ask again in a moment"),
+            (NoSimulation::Unread, "the objects of the cluster cannot be read at present"),
+        ] {
+            assert_eq!(none.with_advice(advice, &tenant), expected);
+        }
     }
 }

@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::objects::FinishedWorkloads;
-use super::{Estimates, NoSimulation, Simulator};
+use super::{Advice, Estimates, NoSimulation, Simulator};
 use crate::cache::Kind;
 use crate::dashboard::{FORM, Links, WhatIfQuery};
 use crate::server::bounded_work::{NoWork, WorkTime};
@@ -22,7 +22,7 @@ use crate::visibility::page::ModelError;
 /// Time that an answer looks ahead.
 const AHEAD: SignedDuration = SignedDuration::from_hours(24);
 /// What to do where a page has no answer; it has the command.
-const ADVICE: &str = "ask in a terminal";
+const ADVICE: Advice = Advice { text: "ask in a terminal", command: "sluice what-if" };
 
 /// The answer to a question, or why there is none.
 type Answer = Result<Comparison, String>;
@@ -64,7 +64,7 @@ impl WhatIfAnswers {
         match self.simulator.answer(reader, &key, FinishedWorkloads::Dropped, simulate).await {
             Ok(answer) => Ok(answer),
             Err(NoSimulation::NoWork(NoWork::UserBusy | NoWork::AllBusy)) => Err(ModelError::TooMany),
-            Err(none) => Ok(Err(none.with_advice(ADVICE))),
+            Err(none) => Ok(Err(none.with_advice(ADVICE, access))),
         }
     }
 

@@ -132,6 +132,19 @@ fn texts(html: &str) -> String {
     format!("{text} {}", labels.join(" "))
 }
 
+/// The command lists the whole cluster, and refuses readers of a namespace. Their page says so, and no other page sends them to it.
+#[test]
+fn readers_of_a_namespace_learn_which_account_what_if_needs() {
+    for (scope, is_tenant) in [(Scope::Cluster, false), (tenant(), true)] {
+        let request = request("/what-if", scope);
+        let page = render("what_if", &recorded("what_if"), &request);
+        assert_eq!(page.contains("The command needs an account that may list"), is_tenant, "{page}");
+        let workload = render("workload", &recorded("workload"), &request);
+        assert_eq!(workload.contains(">sluice what-if "), !is_tenant, "{workload}");
+        assert!(workload.contains("Ask on a page"), "{workload}");
+    }
+}
+
 #[test]
 fn rates_are_rounded() {
     let mut value = recorded("overview");

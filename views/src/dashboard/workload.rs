@@ -54,7 +54,8 @@ struct WorkloadTemplate<'a> {
 /// The commands for a terminal.
 struct Commands {
     why: String,
-    /// The question about another priority, or about the stop of a workload that has quota: command and page.
+    /// The question about another priority, or about the stop of a workload that has quota: command, and page. The command lists the
+    /// whole cluster; it is empty in the view of a namespace, whose readers it refuses.
     what_if: String,
     what_if_href: String,
     object: ObjectLinks,
@@ -267,7 +268,7 @@ fn commands(verdict: &Verdict, request: &Request) -> Commands {
     let what_if = what_if(verdict, job.clone().unwrap_or_else(|| format!("workload/{name}")));
     Commands {
         why: format!("sluice why {} -n {namespace}", job.as_ref().unwrap_or(&name)),
-        what_if: what_if.command(),
+        what_if: if request.scope == Scope::Cluster { what_if.command() } else { String::new() },
         what_if_href: what_if.address(&request.links),
         object: ObjectLinks::of(&ObjectName { kind: ObjectKind::Workload, namespace, name }, request),
     }
