@@ -49,11 +49,19 @@ pub struct BlockerRow {
     pub text: String,
 }
 
+/// Kind of the row of a workload that waits behind the head of a StrictFIFO ClusterQueue.
+const BEHIND: &str = "behind";
+
 impl BlockerRow {
+    /// Whether a head is before the workload; the text names that head.
+    pub(super) fn is_behind(&self) -> bool {
+        self.kind == BEHIND
+    }
+
     /// The row of a workload that waits behind the head of this StrictFIFO ClusterQueue.
     pub(super) fn behind(cluster_queue: &str, text: &str) -> Self {
         Self {
-            kind: "behind",
+            kind: BEHIND,
             pod_set: String::new(),
             flavor: String::new(),
             resource: String::new(),
@@ -140,6 +148,24 @@ impl ObstacleReader for ObstacleWords<'_> {
     fn limit(&self, blocker: &Blocker) -> Option<String> {
         let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
         Some(self.units.format_limit(&NodeRef::ClusterQueue(self.queue.into()), &fr, blocker.limit))
+    }
+}
+
+/// Words of the same sentences for readers of a namespace, which they are about. Amounts of others and limits are left out, as for
+/// readers without sums of their ClusterQueue.
+pub(super) struct ObstacleInNamespace<'a>(pub(super) &'a str);
+
+impl ObstacleReader for ObstacleInNamespace<'_> {
+    fn name(&self, key: &ObjectKey) -> Option<String> {
+        (*key.namespace == *self.0).then(|| key.to_string())
+    }
+
+    fn missing(&self, _: &ObjectKey, _: &Blocker) -> Option<String> {
+        None
+    }
+
+    fn limit(&self, _: &Blocker) -> Option<String> {
+        None
     }
 }
 

@@ -37,6 +37,9 @@ pub struct Comparison {
     /// Remarks about the change, each without a full stop.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// The notes among them about a job for which the change alone makes no Workload, with the job as the name of a Workload.
+    #[serde(skip)]
+    pub without_workload: Vec<(WorkloadRef, String)>,
 }
 
 /// Sums of a run.
@@ -92,6 +95,7 @@ impl Comparison {
         workloads.retain(|row| row.differs() || watched.contains(&row.workload.workload));
         workloads.sort_by(|a, b| a.order().cmp(&b.order()));
         let notes = with.notes.iter().filter(|note| !without.notes.contains(note)).cloned();
+        let without_workload = without_workload(without, with);
         Self {
             without: Some(totals(without)),
             with: Some(totals(with)),
@@ -99,7 +103,8 @@ impl Comparison {
             workloads,
             stays_stuck,
             assumptions: assumptions(without, with),
-            notes: notes.chain(without_workload(without, with)).collect(),
+            notes: notes.chain(without_workload.iter().map(|(_, note)| note.clone())).collect(),
+            without_workload,
         }
     }
 
@@ -107,8 +112,12 @@ impl Comparison {
     /// totals, which count all workloads.
     #[must_use]
     pub fn only(self, sees: &dyn Fn(&WorkloadRef) -> bool) -> Self {
-        let names_hidden =
-            |fate: Fate| Fate { preempted_by: String::new(), blocked_by: String::new(), ..fate };
+        let names_hidden = |fate: Fate| Fate {
+            preempted_by: String::new(),
+            blocked_by: fate.blocked_by_in_namespace,
+            blocked_by_in_namespace: String::new(),
+            ..fate
+        };
         let workloads: Vec<ComparedWorkload> = self
             .workloads
             .into_iter()
@@ -120,14 +129,19 @@ impl Comparison {
             })
             .collect();
         let stays_stuck = self.stays_stuck.into_iter().filter(|workload| sees(workload)).collect();
+        let is_endless = [self.without, self.with].into_iter().flatten().any(|totals| totals.endless > 0);
+        // The number is that of all namespaces.
+        let endless = is_endless.then(|| "running jobs without a known end go on".to_owned());
+        let notes = self.without_workload.into_iter().filter(|(job, _)| sees(job)).map(|(_, note)| note);
         Self {
             without: None,
             with: None,
             flavors: Vec::new(),
             workloads,
             stays_stuck,
-            assumptions: vec![NOTHING_ELSE.to_owned()],
-            notes: Vec::new(),
+            assumptions: endless.into_iter().chain([NOTHING_ELSE.to_owned()]).collect(),
+            notes: notes.collect(),
+            without_workload: Vec::new(),
         }
     }
 
@@ -190,13 +204,18 @@ fn has_workload(row: &PendingRow) -> bool {
 }
 
 /// Returns why jobs get no Workload that have none in the run with the change alone.
-fn without_workload(without: &Report, with: &Report) -> Vec<String> {
-    let jobs = |report: &Report| -> BTreeSet<String> {
+fn without_workload(without: &Report, with: &Report) -> Vec<(WorkloadRef, String)> {
+    let jobs = |report: &Report| -> BTreeSet<(WorkloadRef, String)> {
         let rows = report.pending.iter().filter(|row| !has_workload(row));
-        rows.map(|row| format!("{} has no Workload: {}", row.workload.job, row.why())).collect()
+        let note = |row: &PendingRow| {
+            let job = row.workload.job.clone();
+            let note = format!("{job} has no Workload: {}", row.why());
+            (WorkloadRef { workload: job.clone(), job }, note)
+        };
+        rows.map(note).collect()
     };
     let before = jobs(without);
-    jobs(with).into_iter().filter(|note| !before.contains(note)).collect()
+    jobs(with).into_iter().filter(|job| !before.contains(job)).collect()
 }
 
 fn totals(report: &Report) -> Totals {
@@ -234,12 +253,13 @@ mod tests {
                 preempted_at: Some(0.0),
                 preempted_by: "secret/preemptor".to_owned(),
                 blocked_by: "Behind secret/head".to_owned(),
+                blocked_by_in_namespace: "Behind another".to_owned(),
                 ..Fate::default()
             },
         };
         let stuck = |name: &str| WorkloadRef { workload: name.to_owned(), job: String::new() };
         let comparison = Comparison {
-            with: Some(Totals { seconds: 60.0, preempted: 7, stuck: 8, ..Totals::default() }),
+            with: Some(Totals { seconds: 60.0, preempted: 7, endless: 3, stuck: 8, ..Totals::default() }),
             workloads: vec![row("own/a"), row("secret/b")],
             stays_stuck: vec![stuck("secret/c"), stuck("own/d")],
             flavors: vec![ComparedAmounts {
@@ -247,6 +267,9 @@ mod tests {
                 ..ComparedAmounts::default()
             }],
             notes: vec!["ClusterQueue secret-queue uses 8".to_owned()],
+            without_workload: ["own/e", "secret/f"]
+                .map(|job| (WorkloadRef { workload: job.to_owned(), ..stuck("") }, format!("{job} has none")))
+                .into(),
             ..Comparison::default()
         };
         let shown = comparison.only(&|workload| workload.workload.starts_with("own/"));
@@ -254,6 +277,9 @@ mod tests {
         assert!(!text.contains("secret"), "{text}");
         assert_eq!(shown.workloads.len(), 1);
         assert_eq!(shown.workloads[0].with.text(), "preempted at 0s");
+        assert_eq!(shown.workloads[0].with.blocked_by, "Behind another");
+        assert_eq!(shown.notes, ["own/e has none"]);
+        assert_eq!(shown.assumptions, ["running jobs without a known end go on", NOTHING_ELSE]);
         let value = serde_json::to_value(&shown).unwrap();
         assert_eq!(
             (value.get("without"), value.get("with")),

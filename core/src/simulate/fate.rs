@@ -2,6 +2,7 @@
 //!
 //! Invariant: a fate follows from a report alone, so that the fates of two runs compare what both reports say.
 
+use super::blocker_row::BlockerRow;
 use super::report::{PendingRow, Report};
 use super::tables::format_duration;
 use super::timeline::{TimelineEntry, TimelineEventKind, WorkloadRef};
@@ -56,9 +57,13 @@ pub struct Fate {
     /// Reason of that eviction.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub evicted_for: String,
-    /// What blocks it at the end: its obstacle, the node and the available of the requested amount, or what its pods do not find.
+    /// What blocks it at the end: its obstacle, the node and the available of the requested amount, what its pods do not find, or the
+    /// object that keeps it out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub blocked_by: String,
+    /// The same for readers of its namespace alone, without names of workloads of other namespaces; no part of the answer for others.
+    #[serde(skip)]
+    pub blocked_by_in_namespace: String,
 }
 
 /// What a change does to a workload. The order is that of the rows of a table.
@@ -228,6 +233,7 @@ pub(super) fn fates(report: &Report) -> BTreeMap<WorkloadRef, Fate> {
             (false, false) => FateState::Pending,
         };
         fate.blocked_by = blocker(row);
+        fate.blocked_by_in_namespace = blocker_in_namespace(row);
     }
     for workload in &report.finished {
         fates.entry(workload.clone()).or_default().state = FateState::Finished;
@@ -251,15 +257,27 @@ fn note(fate: &mut Fate, entry: &TimelineEntry) {
 }
 
 fn blocker(row: &PendingRow) -> String {
-    if !row.obstacle.is_empty() && !row.blockers.iter().any(|blocker| blocker.kind == "neverFits") {
-        return row.obstacle.clone();
+    by_quota_or_nodes(row, &row.obstacle).unwrap_or_else(|| row.why().to_owned())
+}
+
+/// Returns the same for readers of the namespace of a workload. The message of a workload behind a head names that head.
+fn blocker_in_namespace(row: &PendingRow) -> String {
+    let is_behind = row.blockers.iter().any(BlockerRow::is_behind) || row.message.contains("behind ");
+    let why = || if is_behind { row.reason.clone() } else { row.why().to_owned() };
+    by_quota_or_nodes(row, &row.obstacle_in_namespace).unwrap_or_else(why)
+}
+
+/// Returns the obstacle, the amounts of a blocker, or its text; `None` if an object keeps the workload out or it was not evaluated.
+fn by_quota_or_nodes(row: &PendingRow, obstacle: &str) -> Option<String> {
+    if !obstacle.is_empty() && !row.blockers.iter().any(|blocker| blocker.kind == "neverFits") {
+        return Some(obstacle.to_owned());
     }
-    let Some(blocker) = row.blockers.iter().find(|blocker| !blocker.node.is_empty()) else {
-        let found = row.blockers.iter().find(|blocker| !blocker.text.is_empty());
-        return found.map_or_else(|| row.reason.clone(), |blocker| blocker.text.clone());
+    let own = || row.blockers.iter().filter(|blocker| !blocker.is_behind());
+    let Some(blocker) = own().find(|blocker| !blocker.node.is_empty()) else {
+        return own().find(|blocker| !blocker.text.is_empty()).map(|blocker| blocker.text.clone());
     };
     let node = blocker.node.replacen('/', " ", 1);
-    format!("{node}: {} of {} {}", blocker.available, blocker.amount(), blocker.resource)
+    Some(format!("{node}: {} of {} {}", blocker.available, blocker.amount(), blocker.resource))
 }
 
 #[cfg(test)]

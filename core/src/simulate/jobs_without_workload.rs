@@ -148,6 +148,7 @@ impl Simulation {
             stuck: why.is_some(),
             message: why.map(|why| why.message).unwrap_or_default(),
             obstacle: String::new(),
+            obstacle_in_namespace: String::new(),
             never_fits: false,
             blockers: Vec::new(),
             conditions: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! The report of a simulation as values: the timeline and the final state of workloads and queues.
 
-use super::blocker_row::{BlockerRow, ObstacleWords};
+use super::blocker_row::{BlockerRow, ObstacleInNamespace, ObstacleWords};
 use super::manifest::{Problem, SourceLocation};
 use super::objects::{ConditionFlags, condition, key_of, text_at};
 use super::outcome::{Grant, PodSetGrant};
@@ -147,6 +147,9 @@ pub struct PendingRow {
     /// What has to go before it is admitted, as a sentence without its full stop; empty if the blockers and their amounts say it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub obstacle: String,
+    /// The same for readers of its namespace alone: without names of workloads of other namespaces, and without limits.
+    #[serde(skip)]
+    pub obstacle_in_namespace: String,
     /// Whether the workload is not admitted even if all that holds quota ends, pending ones keep their order and no object changes.
     pub stuck: bool,
     /// Whether the workload itself cannot be admitted even if nothing is in use.
@@ -357,6 +360,7 @@ impl Simulation {
                 workload: WorkloadRef::from_workload(object),
                 blockers: blockers.collect(),
                 obstacle: obstacle.sentence(&queue, &reader),
+                obstacle_in_namespace: obstacle.sentence(&queue, &ObstacleInNamespace(&key.namespace)),
                 stuck: obstacle.stays() || is_kept_out,
                 never_fits: matches!(obstacle, Obstacle::NeverFits(_)),
                 cluster_queue: queue,

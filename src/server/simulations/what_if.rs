@@ -91,13 +91,13 @@ fn compare(asked: Asked, mut stored: Vec<(Kind, Value)>, time: WorkTime) -> Resu
     if let Some(problem) = report.problems.iter().find(|problem| &*problem.location.file == FORM) {
         return Ok(Err(format!("the job cannot be submitted: {}", problem.reason)));
     }
-    comparison.assumptions.push(format!("the answer looks {} hours ahead", AHEAD.as_hours()));
-    if access.sees_everything() {
-        return Ok(Ok(comparison));
+    if !access.sees_everything() {
+        let namespace =
+            |key: &str| key.split_once('/').map_or_else(String::new, |(namespace, _)| namespace.to_owned());
+        comparison = comparison.only(&|workload| access.sees(&namespace(&workload.workload)));
     }
-    let namespace =
-        |key: &str| key.split_once('/').map_or_else(String::new, |(namespace, _)| namespace.to_owned());
-    Ok(Ok(comparison.only(&|workload| access.sees(&namespace(&workload.workload)))))
+    comparison.assumptions.push(format!("the answer looks {} hours ahead", AHEAD.as_hours()));
+    Ok(Ok(comparison))
 }
 
 #[cfg(test)]
@@ -147,6 +147,10 @@ mod tests {
     }
 
     fn answer(query: &WhatIfQuery, access: Access) -> Answer {
+        answer_in(&objects(), query, access)
+    }
+
+    fn answer_in(objects: &[(Kind, Value)], query: &WhatIfQuery, access: Access) -> Answer {
         let changes = query.changes(access.cluster)?;
         let namespace = query.namespace.clone();
         let what_if = WhatIf { changes, namespace, until: Until::After(AHEAD), watched: Vec::new() };
@@ -157,7 +161,7 @@ mod tests {
             run_for: None,
             recorded: None,
         };
-        let stored = received(&objects(), FinishedWorkloads::Dropped, true).unwrap();
+        let stored = received(objects, FinishedWorkloads::Dropped, true).unwrap();
         let time = WorkTime::of(&WorkLimits::default());
         compare(Asked { what_if, options, access }, stored, time).unwrap()
     }
@@ -192,6 +196,52 @@ mod tests {
             let error = answer(&query(address), tenant()).unwrap_err();
             assert!(error.starts_with(refused) && !error.contains("secret/"), "{error}");
         }
+    }
+
+    /// As `why` does for its jobs: a queue that does not exist, quota that another namespace uses, and a head of it that never fits.
+    #[test]
+    fn a_tenant_learns_what_blocks_its_jobs_and_no_other_name() {
+        let tenant = || Access::to_namespace("own", TenantDetail::None);
+        let blockers = |query: &WhatIfQuery, objects: &[(Kind, Value)], access: Access| {
+            let found = answer_in(objects, query, access.clone()).unwrap();
+            assert!(access.cluster || !format!("{found:?}{}", found.table()).contains("secret"), "{found:?}");
+            let created =
+                found.workloads.into_iter().filter(|row| row.effect == crate::simulate::Effect::Created);
+            (created.map(|row| row.with.blocked_by).collect::<Vec<_>>(), found.assumptions)
+        };
+        let (found, assumed) =
+            blockers(&query("/what-if?ns=own&queue=lq&pods=1&pod=cpu%3D1"), &objects(), tenant());
+        assert_eq!(found, ["ClusterQueue cq: 0 of 1 cpu"]);
+        let expected = [
+            "running jobs without a known end go on",
+            "nothing else arrives, and nothing else changes",
+            "the answer looks 24 hours ahead",
+        ];
+        assert_eq!(assumed, expected);
+        let unknown = query("/what-if?ns=own&queue=zebraq&pods=1&pod=cpu%3D1");
+        let (found, _) = blockers(&unknown, &objects(), tenant());
+        assert!(matches!(&found[..], [only] if only.contains("zebraq")), "{found:?}");
+        assert_eq!(found, blockers(&unknown, &objects(), Access::everything()).0);
+        // Behind the head of another namespace.
+        let mut strict = objects();
+        for (kind, object) in &mut strict {
+            if *kind == Kind::ClusterQueue {
+                object["spec"]["queueingStrategy"] = json!("StrictFIFO");
+            }
+            if *kind == Kind::Workload && object["metadata"]["namespace"] == "secret" {
+                object["spec"]["podSets"][0]["count"] = json!(5);
+            }
+            if object["metadata"]["name"] == "secret-runs" && *kind != Kind::Workload {
+                object["spec"]["parallelism"] = json!(5);
+                object["spec"]["completions"] = json!(5);
+            }
+        }
+        let submitted = query("/what-if?ns=own&queue=lq&pods=1&pod=cpu%3D1");
+        let (found, _) = blockers(&submitted, &strict, tenant());
+        let behind = "Behind a workload of another namespace, the head of the StrictFIFO ClusterQueue cq, which can never be admitted; all behind it wait without end";
+        assert_eq!(found, [behind]);
+        let (found, _) = blockers(&submitted, &strict, Access::everything());
+        assert!(found[0].starts_with("Behind secret/"), "{found:?}");
     }
 
     #[test]
