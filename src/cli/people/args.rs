@@ -12,7 +12,7 @@ use crate::people::object_text::name_text;
 use crate::people::output::{ObjectFormat, Output, OutputOptions};
 
 /// Formats of `-o` in the error about an unknown one.
-const FORMATS: &str = "table, wide, csv (list and usage), json, yaml, name, jsonpath=..., jsonpath-as-json=..., jsonpath-file=...";
+const FORMATS: &str = "table, wide, csv (list, usage and audit), json, yaml, name, jsonpath=..., jsonpath-as-json=..., jsonpath-file=...";
 
 /// How objects are printed.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -26,14 +26,14 @@ pub(crate) struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Whether the format is comma-separated values, which only lists and `usage` print.
+    /// Whether the format is comma-separated values, which only lists, `usage` and `audit` print.
     pub(crate) fn is_csv(&self) -> bool {
         self.output.as_deref().is_some_and(|format| format.eq_ignore_ascii_case("csv"))
     }
 
     pub(crate) fn parsed(&self) -> anyhow::Result<Output> {
         if self.is_csv() {
-            return Err(wrong_use("-o csv is a format of list and usage"));
+            return Err(wrong_use("-o csv is a format of list, usage and audit"));
         }
         let read = |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
         let options = OutputOptions { formats: Some(FORMATS), ..OutputOptions::default() };

@@ -398,6 +398,7 @@ mod tests {
             ),
             ("list wl -o w", vec!["wide"]),
             ("list wl -o c", vec!["csv"]),
+            ("audit -o c", vec!["csv"]),
             ("why job/x -o c", vec![]),
             ("usage --by n", vec!["namespace"]),
             ("audit --check workload-never", vec!["workload-never-fits"]),

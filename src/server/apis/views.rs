@@ -42,7 +42,7 @@ use crate::visibility::questions::{LeaderAnswer, Question};
 use crate::visibility::queue_views;
 use crate::visibility::table::{IncludeObject, TableRow, column_definitions};
 use crate::visibility::views::{Answer, ListMetadata, Source, ViewList, WithoutWorkload, WorkloadView};
-use crate::visibility::workloads::{Rowset, WorkloadQuery, workload, workloads};
+use crate::visibility::workloads::{Rowset, WorkloadQuery, with_rows_left, workload, workloads};
 
 const READ: &[&str] = &["get", "list"];
 const LIMIT: QueryOption = QueryOption {
@@ -214,9 +214,13 @@ impl Asked {
         let access = self.access().await?;
         match (target.resource, target.subresource) {
             ("workloadviews", "") if is_list => {
-                let (query, is_brief) = (self.workload_query()?, self.is_brief()?);
+                let (query, is_brief, is_counted) =
+                    (self.workload_query()?, self.is_brief()?, self.is_counted()?);
                 let rows = workloads(&self.snapshot, &access, &query);
-                let (items, metadata) = rows.map_err(|error| self.refuse(&error))?;
+                let (items, mut metadata) = rows.map_err(|error| self.refuse(&error))?;
+                if is_counted {
+                    metadata = with_rows_left(&self.snapshot, &access, &query, metadata);
+                }
                 let without_workload =
                     if items.is_empty() { self.without_workload(&query).await } else { None };
                 let list = ViewList { without_workload, ..self.view_list(items, metadata) };

@@ -22,7 +22,7 @@ fn a_wrong_command_line_ends_with_status_2_and_says_what_is_expected() {
         ("capacity --pod cpu", "--pod: \"cpu\": RESOURCE=QUANTITY expected"),
         ("capacity --pod cpu=one", "--pod: cpu: invalid quantity \"one\""),
         ("usage --since 1h --until 2h", "--until: the end of the period is not after its start"),
-        ("why train -o csv", "-o csv is a format of list and usage"),
+        ("why train -o csv", "-o csv is a format of list, usage and audit"),
         ("why train -o jsonn", "jsonn"),
         ("list pods --for job/train -w", "-w: pods are objects of the cluster"),
         ("list preemption --source cluster", "--source: the history is known to the manager alone"),

@@ -117,7 +117,7 @@ fn assert_lines(outcome: &Outcome, wanted: &[&str]) {
 #[test]
 fn a_dump_answers_every_verb_that_looks() {
     let (server, dump) = (PeopleServer::start(), DumpFile::of_cluster("verbs"));
-    let cases: [(&str, u8, &[&str]); 16] = [
+    let cases: [(&str, u8, &[&str]); 17] = [
         (
             "list workload",
             0,
@@ -156,6 +156,14 @@ fn a_dump_answers_every_verb_that_looks() {
         ),
         ("share", 0, &["fair sharing: off; workloads are ordered by borrowing, priority and time"]),
         ("audit", 0, &["warning clusterqueue-unreachable cq/vision no LocalQueue names it"]),
+        (
+            "audit -o csv",
+            0,
+            &[
+                "SEVERITY,CHECK,OBJECT,FINDING",
+                "warning,clusterqueue-unreachable,cq/vision,no LocalQueue names it",
+            ],
+        ),
         ("capacity", 0, &["FLAVOR NODES SCHEDULABLE QUOTA SLACK CHARGED OTHERS FREE RESOURCE"]),
         ("capacity any --for job/second --fail", 4, &[]),
         ("describe cq nlp", 0, &["any cpu 6 8 2 0 8 0"]),
@@ -205,6 +213,17 @@ fn pods_of_a_kind_from_a_file_are_in_its_tree() {
 }
 
 #[test]
+fn a_cut_list_says_how_many_rows_it_leaves_out() {
+    let (server, dump) = (PeopleServer::start(), DumpFile::of_cluster("limits"));
+    for line in ["list workload --limit 1", "list workload -A --limit 1", "list clusterqueue --limit 1"] {
+        let outcome = run(&server, &dump, line);
+        assert_eq!(outcome.code, 0, "{line}: {outcome:?}");
+        let left = outcome.err.lines().any(|line| line == "1 more: --limit 0 lists all");
+        assert!(left, "{line}: {outcome:?}");
+    }
+}
+
+#[test]
 fn what_a_dump_does_not_answer_is_an_error() {
     let (server, dump) = (PeopleServer::start(), DumpFile::of_cluster("errors"));
     for (line, status, error) in [
@@ -217,9 +236,9 @@ fn what_a_dump_does_not_answer_is_an_error() {
         (
             "list workload -o csv,json",
             2,
-            "error: -o csv,json: unknown format; formats: table, wide, csv (list and usage), json, yaml, name, jsonpath=..., jsonpath-as-json=..., jsonpath-file=...\n",
+            "error: -o csv,json: unknown format; formats: table, wide, csv (list, usage and audit), json, yaml, name, jsonpath=..., jsonpath-as-json=..., jsonpath-file=...\n",
         ),
-        ("why job/first -o csv", 2, "error: -o csv is a format of list and usage\n"),
+        ("why job/first -o csv", 2, "error: -o csv is a format of list, usage and audit\n"),
         ("tree cohort aii", 1, "error: cohort \"aii\" not found; similar: ai\n"),
         ("capacity anny", 1, "error: resourceflavor \"anny\" not found; similar: any\n"),
         ("capacity any --pod cpu", 2, "error: --pod: \"cpu\": RESOURCE=QUANTITY expected\n"),

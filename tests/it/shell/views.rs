@@ -237,6 +237,10 @@ async fn views_are_listed_in_pages() {
     let in_order =
         views.get("/workloadviews?fieldSelector=clusterQueue%3Dcq%2Cstatus%3Dpending&limit=1").await.json();
     assert_eq!(in_order["metadata"]["remainingItemCount"], 3, "{in_order}");
+    let counted = views.get("/workloadviews?limit=3&count=true").await.json();
+    assert_eq!((names(&counted), &counted["metadata"]["remainingItemCount"]), (names(&list), &json!(1)));
+    let queues = views.get("/localqueueviews?limit=1").await.json();
+    assert_eq!(queues["metadata"]["remainingItemCount"], 1, "{queues}");
     let one = views.get("/namespaces/ns/workloadviews/w-a").await.json();
     assert_eq!((&one["kind"], &one["position"]["of"]), (&json!("WorkloadView"), &json!(4)));
     assert_eq!(names(&views.get("/clusterqueueviews").await.json()), ["cq"]);
@@ -281,6 +285,7 @@ async fn bad_questions_are_refused() {
         ("/workloadviews?limit=-1", 400, "limit"),
         ("/workloadviews?continue=x", 400, "continue"),
         ("/workloadviews?brief=yes", 400, "brief: \"yes\" is neither true nor false"),
+        ("/workloadviews?count=2", 400, "count: \"2\" is neither true nor false"),
         ("/workloadviews?fieldSelector=status%3Druning", 400, "unknown status \"runing\""),
         ("/workloadviews?labelSelector=a%20b", 400, "labelSelector: \"a b\" is no requirement"),
         ("/clusterqueueviews?labelSelector=a%3Db", 400, "labelSelector: clusterqueueviews"),

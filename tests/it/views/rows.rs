@@ -16,7 +16,7 @@ use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
 use sluice::visibility::queue_views;
 use sluice::visibility::selector::WorkloadSelector;
 use sluice::visibility::views::{BlockerKindView, WorkloadState, WorkloadView};
-use sluice::visibility::workloads::{WorkloadQuery, workload, workloads};
+use sluice::visibility::workloads::{WorkloadQuery, with_rows_left, workload, workloads};
 
 /// A follower, so that nothing is decided, with LocalQueues of two namespaces and one ClusterQueue.
 fn core() -> Core {
@@ -196,6 +196,23 @@ proptest! {
         sorted.sort();
         prop_assert_eq!(by_name, sorted);
         prop_assert_eq!(all_rows(&mut core, &tenant, (None, ""), limit).len(), of_tenant.len());
+        // Counted, the rows behind a page are the ones that the next pages have, whatever the order.
+        for (access, namespace, selector) in [
+            (&everything, None, ""),
+            (&everything, None, "priority=1"),
+            (&everything, None, "clusterQueue=cq,status=pending,priority=1"),
+            (&everything, Some("ns"), "localQueue=second,status=pending"),
+            (&tenant, None, ""),
+            (&tenant, Some("ns"), "clusterQueue=cq,status=pending"),
+        ] {
+            let whole = all_rows(&mut core, access, (namespace, selector), limit).len();
+            let asked = query(namespace, selector, PageQuery { limit, ..PageQuery::default() });
+            let snapshot = core.state.snapshot();
+            let (first, metadata) = workloads(&snapshot, access, &asked).unwrap();
+            let counted = with_rows_left(&snapshot, access, &asked, metadata);
+            let left = u64::try_from(whole - first.len()).unwrap();
+            prop_assert_eq!(counted.remaining_item_count.unwrap_or_default(), left, "{}", selector);
+        }
     }
 
     /// A page goes on after a row that is gone, and no other row is lost.

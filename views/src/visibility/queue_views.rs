@@ -192,20 +192,19 @@ impl<'a> QueueViews<'a> {
 
 /// Takes a page of objects that are in order.
 fn take_page<K, V, T>(
-    objects: impl Iterator<Item = (K, V)>,
+    mut objects: impl Iterator<Item = (K, V)>,
     (scope, limit): (&str, usize),
     mut view: impl FnMut(&K, V) -> T,
     row_key: impl Fn(&K) -> RowKey,
 ) -> Rowset<T> {
-    let mut objects = objects.peekable();
     let (mut rows, mut last) = (Vec::new(), None);
     while rows.len() < limit {
         let Some((key, value)) = objects.next() else { break };
         rows.push(view(&key, value));
         last = Some(key);
     }
-    let more = objects.peek().is_some();
-    (rows, list_metadata(scope, last.filter(|_| more).map(|key| row_key(&key)), None))
+    let left = objects.count();
+    (rows, list_metadata(scope, last.filter(|_| left > 0).map(|key| row_key(&key)), Some(left)))
 }
 
 /// Takes a page of objects of the cluster.

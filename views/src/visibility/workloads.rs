@@ -58,15 +58,43 @@ pub fn workloads(
         return Err(ModelError::NotSynced);
     }
     let page = WorkloadPage { rows: Rows::of(snapshot, access), query };
-    let of_local_queue = query.namespace.is_some() && query.selector.local_queue().is_some();
-    match (query.selector.only_pending(), query.selector.cluster_queue(), page.namespaces()) {
-        (true, Some(queue), None) => page.of_cluster_queue(queue),
-        (true, queue, Some(namespaces)) if queue.is_some() || of_local_queue => {
-            page.of_local_queues(&namespaces)
-        }
-        _ => page.by_name(),
+    match page.order() {
+        Order::OfClusterQueue(queue) => page.of_cluster_queue(queue),
+        Order::OfLocalQueues(namespaces) => page.of_local_queues(&namespaces),
+        Order::ByName => page.by_name(),
     }
 }
+
+/// Adds to the metadata of a page of `workloads` the number of rows behind it. It stays unknown if more than `MAX_PASSED` Workloads are
+/// left to look at.
+pub fn with_rows_left(
+    snapshot: &Snapshot,
+    access: &Access,
+    query: &WorkloadQuery,
+    metadata: ListMetadata,
+) -> ListMetadata {
+    if metadata.continue_token.is_empty() || metadata.remaining_item_count.is_some() {
+        return metadata;
+    }
+    let page = PageQuery { continue_token: metadata.continue_token.clone(), ..query.page.clone() };
+    let query = WorkloadQuery { page, ..query.clone() };
+    let remaining_item_count =
+        WorkloadPage { rows: Rows::of(snapshot, access), query: &query }.count().ok().flatten();
+    ListMetadata { remaining_item_count, ..metadata }
+}
+
+/// The order of a list of workloads.
+enum Order<'a> {
+    /// That of a ClusterQueue, for a reader of all namespaces.
+    OfClusterQueue(&'a str),
+    /// By the positions of the LocalQueues of namespaces.
+    OfLocalQueues(Vec<&'a str>),
+    /// By namespace and name.
+    ByName,
+}
+
+type Keys<'a> = Box<dyn Iterator<Item = &'a ObjectKey> + 'a>;
+type Positions<'a> = Box<dyn Iterator<Item = PendingPosition<'a>> + 'a>;
 
 /// Returns the reserving workloads of a ClusterQueue with the largest part of a limit, at most `most`. Workloads of namespaces
 /// that the reader does not see are left out.
@@ -139,8 +167,42 @@ impl<'a> WorkloadPage<'a> {
         self.rows.access.listed(self.query.namespace.as_deref())
     }
 
+    fn order(self) -> Order<'a> {
+        let selector = &self.query.selector;
+        let of_local_queue = self.query.namespace.is_some() && selector.local_queue().is_some();
+        match (selector.only_pending(), selector.cluster_queue(), self.namespaces()) {
+            (true, Some(queue), None) => Order::OfClusterQueue(queue),
+            (true, queue, Some(namespaces)) if queue.is_some() || of_local_queue => {
+                Order::OfLocalQueues(namespaces)
+            }
+            _ => Order::ByName,
+        }
+    }
+
+    /// Counts the rows of the page and behind it; `None` if more than `MAX_PASSED` Workloads would have to be looked at.
+    fn count(self) -> Result<Option<u64>, ModelError> {
+        let of_positions = |positions: Positions<'a>| -> Keys<'a> {
+            Box::new(positions.map(|position| &position.workload.key))
+        };
+        let keys = match self.order() {
+            Order::OfClusterQueue(queue) => of_positions(self.positions_of_cluster_queue(queue)?.1),
+            Order::OfLocalQueues(namespaces) => of_positions(self.positions_of_local_queues(&namespaces)?.1),
+            Order::ByName => self.keys_by_name()?.1,
+        };
+        let mut rows = 0_u64;
+        for (passed, key) in keys.enumerate() {
+            if passed >= MAX_PASSED {
+                return Ok(None);
+            }
+            let record = self.rows.snapshot.workloads.get(key).filter(|_| self.lists(&key.namespace));
+            let is_row = record.is_some_and(|record| self.selects(record, &self.rows.cluster_queue(record)));
+            rows = rows.saturating_add(u64::from(is_row));
+        }
+        Ok(Some(rows))
+    }
+
     /// Iterates over the keys of Workloads behind a key, in their order; of a submitter's alone if the query is about one.
-    fn keys_after(self, start: &ObjectKey) -> Box<dyn Iterator<Item = &'a ObjectKey> + 'a> {
+    fn keys_after(self, start: &ObjectKey) -> Keys<'a> {
         let index = &self.rows.snapshot.workloads;
         if let Some(user) = self.query.selector.submitter() {
             let start = start.clone();
@@ -151,9 +213,16 @@ impl<'a> WorkloadPage<'a> {
     }
 
     fn by_name(self) -> Result<Rowset<WorkloadView>, ModelError> {
+        let (scope, keys) = self.keys_by_name()?;
+        let (rows, last) = self.take(keys, |key| *key, |_, _| true);
+        Ok((rows, list_metadata(&scope, last.map(RowKey::named), None)))
+    }
+
+    /// Returns the scope of the pages by name, and the keys from the page on.
+    fn keys_by_name(self) -> Result<(String, Keys<'a>), ModelError> {
         let scope = format!("name/{}", self.query.namespace.as_deref().unwrap_or_default());
         let after = self.query.page.after(&scope)?.map(|key| ObjectKey::new(&key.namespace, &key.name));
-        let keys: Box<dyn Iterator<Item = &'a ObjectKey> + 'a> = match self.namespaces() {
+        let keys: Keys<'a> = match self.namespaces() {
             None => self.keys_after(&after.unwrap_or_else(|| ObjectKey::new("", ""))),
             Some(namespaces) => Box::new(namespaces.into_iter().flat_map(move |namespace| {
                 let first = ObjectKey::new(namespace, "");
@@ -162,22 +231,33 @@ impl<'a> WorkloadPage<'a> {
                 self.keys_after(&start).take_while(move |key| *key.namespace == *namespace)
             })),
         };
-        let (rows, last) = self.take(keys, |key| *key, |_, _| true);
-        Ok((rows, list_metadata(&scope, last.map(RowKey::named), None)))
+        Ok((scope, keys))
     }
 
     /// Returns the pending workloads of a ClusterQueue, for a reader of all namespaces.
     fn of_cluster_queue(self, queue: &str) -> Result<Rowset<WorkloadView>, ModelError> {
+        let (scope, positions) = self.positions_of_cluster_queue(queue)?;
+        let total = self.rows.snapshot.pending.len(queue);
+        Ok(self.in_order(&scope, positions, Some(total).filter(|_| self.query.selector.is_by_queue())))
+    }
+
+    /// Returns the scope of these pages, and the positions from the page on.
+    fn positions_of_cluster_queue(self, queue: &str) -> Result<(String, Positions<'a>), ModelError> {
         let order = &self.rows.snapshot.pending;
         let scope = format!("queue/{queue}");
         let after = self.query.page.after(&scope)?.and_then(|key| to_order(&key, queue));
         let first = after.map_or(0, |after| order.up_to(&after));
-        let total = Some(order.len(queue)).filter(|_| self.query.selector.is_by_queue());
-        Ok(self.in_order(&scope, order.from_position(queue, first), total))
+        Ok((scope, Box::new(order.from_position(queue, first))))
     }
 
     /// Returns the pending workloads of LocalQueues of namespaces, merged by their positions in the ClusterQueue.
     fn of_local_queues(self, namespaces: &[&str]) -> Result<Rowset<WorkloadView>, ModelError> {
+        let (scope, positions) = self.positions_of_local_queues(namespaces)?;
+        Ok(self.in_order(&scope, positions, None))
+    }
+
+    /// Returns the scope of these pages, and the positions from the page on.
+    fn positions_of_local_queues(self, namespaces: &[&str]) -> Result<(String, Positions<'a>), ModelError> {
         let selector = &self.query.selector;
         let known = &self.rows.snapshot.references.local_queues;
         let wanted = |key: &ObjectKey, queue: &str| {
@@ -199,7 +279,7 @@ impl<'a> WorkloadPage<'a> {
         let scope = format!("queues/{}", words.map(|word| word.unwrap_or("*")).join("/"));
         let after = self.query.page.after(&scope)?;
         let merged = merged_by_position(&self.rows.snapshot.pending, &queues, after.as_ref());
-        Ok(self.in_order(&scope, merged, None))
+        Ok((scope, Box::new(merged)))
     }
 
     /// Takes rows in the order of a queue. `total` is the number of rows of all pages, if it is known.

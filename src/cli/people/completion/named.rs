@@ -143,7 +143,7 @@ impl Named {
             }
             Self::User => from_file(|file| file.auth_infos.into_iter().map(|user| user.name).collect()),
             Self::Format => {
-                let csv = matches!(asked.path, ["list" | "usage", ..]).then_some("csv");
+                let csv = matches!(asked.path, ["list" | "usage" | "audit", ..]).then_some("csv");
                 let all = FORMATS.into_iter().chain(csv);
                 // kueuectl has no name for its table.
                 let of_kueuectl = asked.program.get_name() == "kueuectl";

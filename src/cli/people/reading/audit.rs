@@ -63,7 +63,10 @@ fn severity(text: &str) -> Result<Severity, String> {
 }
 
 pub(crate) async fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
-    args.table.format()?;
+    let is_csv = args.table.output.is_csv();
+    if !is_csv {
+        args.table.format()?;
+    }
     let session = args.table.connect(&args.connection).await?;
     let mut list = findings(&session, args.connection.namespace.is_some()).await?;
     let all: Vec<Finding> = read(&list.get("items").cloned().unwrap_or_default())?;
@@ -75,13 +78,17 @@ pub(crate) async fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     if let Some(fields) = list.as_object_mut() {
         fields.insert("items".to_owned(), serde_json::to_value(&wanted)?);
     }
-    args.table.print(&list, |_: Value, look| {
-        Ok(if args.check.is_empty() || wanted.is_empty() {
-            views::audit(&wanted, look)
-        } else {
-            views::findings_in_full(&wanted, look)
-        })
-    })?;
+    if is_csv {
+        print_list(&args.table, &session, &list)?;
+    } else {
+        args.table.print(&list, |_: Value, look| {
+            Ok(if args.check.is_empty() || wanted.is_empty() {
+                views::audit(&wanted, look)
+            } else {
+                views::findings_in_full(&wanted, look)
+            })
+        })?;
+    }
     let fails = args.fail_on.is_some_and(|least| wanted.iter().any(|finding| finding.severity <= least));
     Ok(if fails { ExitCode::from(EXIT_NO) } else { session.ended(ExitCode::SUCCESS) })
 }

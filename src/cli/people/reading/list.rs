@@ -260,8 +260,12 @@ impl<'a> ViewList<'a> {
         let is_namespaced = matches!(args.kind, ListKind::Workload(_) | ListKind::Localqueue { .. });
         let nothing = nothing(session, !is_namespaced || args.all_namespaces());
         let labels = args.selector.clone().unwrap_or_default();
-        let more = if args.is_brief()? { "&brief=true".to_owned() } else { String::new() };
-        let query = ViewQuery { fields, labels, more, limit: args.most_rows() };
+        let mut more = if args.is_brief()? { "&brief=true".to_owned() } else { String::new() };
+        let limit = args.most_rows();
+        if limit.is_some() && matches!(args.kind, ListKind::Workload(_)) {
+            more.push_str("&count=true");
+        }
+        let query = ViewQuery { fields, labels, more, limit };
         Ok(Self { args, session, plural, query, nothing })
     }
 

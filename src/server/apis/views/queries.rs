@@ -25,11 +25,20 @@ impl Asked {
 
     /// Returns whether rows are asked for with what a table shows. A Table has its columns already.
     pub(super) fn is_brief(&self) -> Result<bool, Refused> {
-        match self.request.option("brief").as_deref() {
+        Ok(self.is_set("brief")? && self.request.format != Format::Table)
+    }
+
+    /// Returns whether the number of rows behind the page is asked for.
+    pub(super) fn is_counted(&self) -> Result<bool, Refused> {
+        self.is_set("count")
+    }
+
+    fn is_set(&self, name: &str) -> Result<bool, Refused> {
+        match self.request.option(name).as_deref() {
             None | Some("" | "false") => Ok(false),
-            Some("true") => Ok(self.request.format != Format::Table),
+            Some("true") => Ok(true),
             Some(other) => {
-                let error = format!("brief: {other:?} is neither true nor false");
+                let error = format!("{name}: {other:?} is neither true nor false");
                 Err(Box::new(status::bad_request(&error)))
             }
         }

@@ -9,7 +9,7 @@ use crate::visibility::views::{Finding, FindingObject, OptionNumber, Severity, W
 
 /// Returns the table of findings, and a line that counts them one by one.
 pub fn audit(findings: &[Finding], look: Look) -> String {
-    if findings.is_empty() {
+    if findings.is_empty() && !look.csv {
         return "0 errors, 0 warnings, 0 notes.\n".to_owned();
     }
     let headings = ["SEVERITY", "CHECK", "OBJECT", "FINDING"];
