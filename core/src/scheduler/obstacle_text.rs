@@ -60,26 +60,68 @@ impl NeverFits {
         }
     }
 
-    /// Returns what has to change.
-    pub fn remedy(&self, queue: &str) -> String {
+    /// Returns what has to change: for readers that may change the cluster, or what the owner of the workload can do alone.
+    pub fn remedy(&self, queue: &str, changes_cluster: bool) -> String {
+        let of_cluster = || self.remedy_of_cluster(queue);
+        let of_cluster = changes_cluster.then(of_cluster).flatten();
+        of_cluster.unwrap_or_else(|| self.remedy_of_workload(queue))
+    }
+
+    /// Returns the remedy that changes objects of the cluster; `None` if only the workload can be corrected.
+    fn remedy_of_cluster(&self, queue: &str) -> Option<String> {
         if let Some(limit) = &self.limit {
-            let flavor = &limit.flavor;
-            return if limit.too_large.is_some() {
-                format!("ask for smaller pods, or add larger nodes to {flavor}")
-            } else {
-                format!("ask for fewer pods, or for a wider level, or add nodes to {flavor}")
-            };
+            let nodes = if limit.too_large.is_some() { "larger nodes" } else { "nodes" };
+            return Some(format!("{}, or add {nodes} to {}", self.remedy_of_workload(queue), limit.flavor));
         }
-        if let Some(WrongFlavor { mismatch: FlavorMismatch::RequestsNothing { pod_set }, .. }) = &self.wrong {
-            return format!("let the pods of {pod_set} request a resource of {queue}, or no topology");
+        match &self.wrong {
+            Some(WrongFlavor { mismatch, .. }) => {
+                let is_of_queue =
+                    matches!(mismatch, FlavorMismatch::NoFlavorWith { .. } | FlavorMismatch::Other(_));
+                let edit =
+                    || format!("kubectl edit clusterqueue {queue}; correct its flavors, or the pod template");
+                is_of_queue.then(edit)
+            }
+            None if self.blockers.iter().any(|blocker| blocker.kind == BlockerKind::Undeclared) => {
+                Some(format!("kubectl edit clusterqueue {queue}; change spec.resourceGroups"))
+            }
+            None => Some("raise the quota, or ask for less".to_owned()),
         }
-        if self.wrong.is_some() {
-            return format!("kubectl edit clusterqueue {queue}; correct its flavors, or the pod template");
+    }
+
+    /// Returns the remedy that changes the workload alone.
+    fn remedy_of_workload(&self, queue: &str) -> String {
+        if let Some(limit) = &self.limit {
+            let smaller = limit.too_large.is_some();
+            return if smaller { "ask for smaller pods" } else { "ask for fewer pods, or for a wider level" }
+                .to_owned();
         }
-        if self.blockers.iter().any(|blocker| blocker.kind == BlockerKind::Undeclared) {
-            return format!("kubectl edit clusterqueue {queue}; change spec.resourceGroups");
+        let annotation = names::UNCONSTRAINED_TOPOLOGY_ANNOTATION;
+        match self.wrong.as_ref().map(|wrong| (&wrong.mismatch, &wrong.flavor)) {
+            Some((FlavorMismatch::NeedsTopologyRequest, _)) => {
+                format!("add the annotation {annotation} to the pod template")
+            }
+            Some((FlavorMismatch::HasNoTopology, _)) => {
+                "remove the annotation about a topology from the pod template, or ask for a flavor that has one"
+                    .to_owned()
+            }
+            Some((FlavorMismatch::LacksLevel, flavor)) => {
+                format!("ask for a level that the topology of {flavor} has")
+            }
+            Some((FlavorMismatch::RequestsNothing { pod_set }, _)) => {
+                format!("let the pods of {pod_set} request a resource of {queue}, or no topology")
+            }
+            Some((FlavorMismatch::NoFlavorWith { .. } | FlavorMismatch::Other(_), _)) => {
+                "correct the pod template".to_owned()
+            }
+            None => {
+                let is_undeclared = |blocker: &&Blocker| blocker.kind == BlockerKind::Undeclared;
+                let undeclared = self.blockers.iter().find(is_undeclared);
+                undeclared.map_or_else(
+                    || "ask for less".to_owned(),
+                    |blocker| format!("ask for no {}, or in another queue", blocker.resource),
+                )
+            }
         }
-        "raise the quota, or ask for less".to_owned()
     }
 }
 

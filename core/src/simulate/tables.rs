@@ -226,9 +226,13 @@ fn queue_columns(row: &QueueRow) -> Vec<String> {
     ]
 }
 
-/// Formats a time since the start as `1h 2m 3s`, rounded to milliseconds, as the start may be a cluster's current time.
+/// Formats a time since the start as `1h 2m 3s`, rounded to seconds, below a minute to milliseconds: the start may be a cluster's current
+/// time.
 pub fn format_duration(seconds: f64) -> String {
-    let read = SignedDuration::try_from_secs_f64(seconds).and_then(|d| d.round(Unit::Millisecond));
+    let read = SignedDuration::try_from_secs_f64(seconds).and_then(|d| {
+        let is_short = d.as_secs().unsigned_abs() < 60;
+        d.round(if is_short { Unit::Millisecond } else { Unit::Second })
+    });
     read.map_or_else(|_| format!("{seconds}s"), |d| format!("{d:#}"))
 }
 
@@ -238,7 +242,14 @@ mod tests {
 
     #[test]
     fn length_cases() {
-        let cases = [(0.0, "0s"), (3723.0, "1h 2m 3s"), (596.904_339_763, "9m 56s 904ms"), (59.999_9, "1m")];
+        let cases = [
+            (0.0, "0s"),
+            (7.25, "7s 250ms"),
+            (59.999_9, "1m"),
+            (596.904_339_763, "9m 57s"),
+            (3723.0, "1h 2m 3s"),
+            (6_959.658, "1h 56m"),
+        ];
         for (seconds, text) in cases {
             assert_eq!(format_duration(seconds), text, "{seconds}");
         }

@@ -308,6 +308,11 @@ fn prices_add_the_cost_of_each_row() {
     assert_eq!(server.run("sluice", &format!("usage --prices {path}")).code, 0);
     let asked = server.requests();
     assert!(!asked.iter().any(|(_, path)| path.contains("flavors")), "{asked:?}");
+    let given = server.run_with("sluice", "usage --prices -", text, &[]);
+    assert!(given.code == 0 && given.out.contains("Cost "), "{given:?}");
+    server.requests();
+    let wrong = server.run_with("sluice", "usage --prices -", &text.replace("2.5", "-2.5"), &[]);
+    assert!(wrong.code == 2 && wrong.err.contains("--prices standard input:3: "), "{wrong:?}");
     // A file that cannot be read is refused before any request.
     for (text, part) in [
         (text.replace("2.5", "-2.5"), ":3: perHour: nvidia.com/gpu: -2.5 is negative"),

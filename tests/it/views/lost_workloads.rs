@@ -2,12 +2,14 @@
 
 use crate::fixtures::leading_core::{Core, condition, put_job_and_workload};
 use serde_json::json;
+use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::dashboard::PendingQuery;
 use sluice::dashboard::build::{namespace_page, pending_page};
 use sluice::reconciler::{CoreSettings, Delta};
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::views::Source;
+use sluice::visibility::workloads::workload;
 
 fn put(core: &mut Core, name: &str, queue: &str) {
     let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}});
@@ -56,4 +58,18 @@ fn workloads_without_a_queue_are_counted_where_they_are_listed() {
     put(&mut core, "c", "lq");
     let rows = counts(&mut core).map(|(pending, _, rows)| (pending, rows));
     assert!(rows.iter().all(|(pending, rows)| usize::try_from(*pending) == Ok(*rows)), "{rows:?}");
+}
+
+/// No limit of a queue says which of its requests is the scarcest.
+#[test]
+fn a_job_of_a_queue_that_does_not_exist_needs_its_devices_first() {
+    let mut core = Core::new(CoreSettings::default());
+    let requests = json!({"cpu": "1", "memory": "1Gi", "example.com/gpu": "1"});
+    let container = json!({"name": "c", "image": "x", "resources": {"requests": requests}});
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+    put_job_and_workload(&mut core, ("ns", "a", "missing"), (1, 0), &template, &[]);
+    core.advance_seconds(60);
+    let row = workload(&core.state.snapshot(), &Access::everything(), &ObjectKey::new("ns", "a")).unwrap();
+    let needs: Vec<&str> = row.needs.iter().map(|need| need.resource.as_str()).collect();
+    assert_eq!(needs, ["example.com/gpu", "cpu", "memory"]);
 }

@@ -248,7 +248,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Returns the requests of a Workload, or its granted amounts; the resource with the largest part of its limit first.
+    /// Returns the requests of a Workload, or its granted amounts; the resource with the largest part of its limit first. Without limits, as
+    /// in a queue that does not exist, devices decide: CPU and memory come with them.
     pub(super) fn needs(self, record: &WorkloadRecord, cluster_queue: &Arc<str>) -> Vec<Need> {
         self.needs_by_part(record, cluster_queue).into_iter().map(|(_, need)| need).collect()
     }
@@ -287,9 +288,8 @@ impl<'a> Rows<'a> {
                 }
             }
         }
-        needs.sort_by(|(a, x), (b, y)| {
-            b.total_cmp(a).then_with(|| (&x.resource, &x.flavor).cmp(&(&y.resource, &y.flavor)))
-        });
+        let place = |need: &Need| (!need.resource.contains('/'), need.resource.clone(), need.flavor.clone());
+        needs.sort_by(|(a, x), (b, y)| b.total_cmp(a).then_with(|| place(x).cmp(&place(y))));
         needs
     }
 

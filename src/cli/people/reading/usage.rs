@@ -1,7 +1,7 @@
 //! `sluice usage`: hours by group in a period.
 
 use std::fmt::Write as _;
-use std::io::Read as _;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -45,7 +45,7 @@ pub(crate) struct UsageArgs {
     /// Only this resource.
     #[arg(long, value_name = "NAME")]
     resource: Option<String>,
-    /// Adds what the hours cost: a YAML file with the currency and the amount for an hour of each resource, or of its flavors.
+    /// Adds what the hours cost: a YAML file (- for standard input) with the currency and the amount for an hour of each resource, or of its flavors.
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
     #[command(flatten)]
@@ -155,10 +155,15 @@ impl UsageArgs {
     }
 }
 
-/// Reads a file of prices.
+/// Reads a file of prices, or standard input for `-`.
 fn read_prices(path: &Path) -> anyhow::Result<Prices> {
-    let name = path.display().to_string();
-    let file = std::fs::File::open(path).with_context(|| format!("--prices {name}"))?;
+    let is_input = path == Path::new("-");
+    let name = if is_input { "standard input".to_owned() } else { path.display().to_string() };
+    let file: Box<dyn Read> = if is_input {
+        Box::new(std::io::stdin().lock())
+    } else {
+        Box::new(std::fs::File::open(path).with_context(|| format!("--prices {name}"))?)
+    };
     let mut text = String::new();
     // One more byte than is allowed, to see that there is more.
     let mut part = file.take(MAX_PRICES.saturating_add(1));

@@ -7,7 +7,6 @@ use crate::snapshot::AuditFacts;
 use crate::visibility::views::{Check, Finding};
 
 impl Audit<'_> {
-    #[expect(clippy::unused_self, reason = "as the other parts of an audit")]
     pub(super) fn jobs(&self, facts: &AuditFacts, found: &mut Vec<Finding>) {
         let classes = &facts.classes;
         for ((namespace, class), jobs) in &facts.missing_classes {
@@ -20,7 +19,8 @@ impl Audit<'_> {
                     meant(near)
                 ),
                 consequence: "no Workload is made for them until there is a WorkloadPriorityClass of this name",
-                correction: "create it, or change the label kueue.x-k8s.io/priority-class".to_owned(),
+                correction: self
+                    .correction("change the label kueue.x-k8s.io/priority-class", "create the class"),
                 ..Said::default()
             };
             let said = said.with("jobs", number(*jobs));
@@ -30,8 +30,8 @@ impl Audit<'_> {
             let said = Said {
                 message: format!("{} {} without a queue name", counted(*jobs, kind), verb(*jobs, "run")),
                 consequence: "they use nodes that the quota counts as free",
-                correction: "set the label kueue.x-k8s.io/queue-name, or manageJobsWithoutQueueName"
-                    .to_owned(),
+                correction: self
+                    .correction("set the label kueue.x-k8s.io/queue-name", "manageJobsWithoutQueueName"),
                 ..Said::default()
             };
             let said = said.with("jobs", number(*jobs));

@@ -186,6 +186,13 @@ impl<'a> Audit<'a> {
     }
 }
 
+impl Audit<'_> {
+    /// Returns a correction that users of a namespace can make; readers of the cluster get another one beside it.
+    fn correction(&self, of_user: &str, of_administrator: &str) -> String {
+        if self.form.is_in_full() { format!("{of_user}, or {of_administrator}") } else { of_user.to_owned() }
+    }
+}
+
 /// The texts and numbers of a finding.
 #[derive(Default)]
 struct Said {

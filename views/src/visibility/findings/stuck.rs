@@ -167,7 +167,7 @@ impl Audit<'_> {
     fn said_of(&self, queue: &Arc<str>, keeps: &Keeps, kept: &Kept<'_>) -> (Check, Said, String) {
         let subject = counted(kept.classes.workloads(), "workload");
         let remedy = || match &kept.obstacle {
-            Obstacle::NeverFits(never) => never.remedy(queue),
+            Obstacle::NeverFits(never) => never.remedy(queue, self.form.is_in_full()),
             _ => String::new(),
         };
         let (message, correction, part) = match keeps {

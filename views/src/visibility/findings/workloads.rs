@@ -149,7 +149,7 @@ impl Audit<'_> {
             let said = Said {
                 message: format!("{}: {text}", counted(workloads, "workload")),
                 consequence: "quota is reserved for them, and their pods find no node",
-                correction: "ask for smaller pods, or add larger nodes".to_owned(),
+                correction: self.correction("ask for smaller pods", "add larger nodes"),
                 ..Said::default()
             };
             let said = said.with("workloads", number(workloads));
