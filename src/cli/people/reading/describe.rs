@@ -15,7 +15,7 @@ use crate::cli::people::discovery::Discovery;
 use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN, NOT_FOUND, not_found, print_error};
 use crate::cli::people::help;
 use crate::cli::people::kinds::PeopleKind;
-use crate::cli::people::kubectl::{self, KubectlArgs, is_flag};
+use crate::cli::people::kubectl::{self, KubectlArgs, arguments};
 use crate::cli::tools::cluster_objects::block_on;
 use crate::frameworks::{JobKind, frameworks};
 use crate::kube::client::{all_path, collection_path};
@@ -27,24 +27,6 @@ use crate::visibility::views::{Answer, ClusterQueueView, CohortView, LocalQueueV
 
 /// Events of a page.
 const PAGE: u32 = 500;
-/// Flags of kubectl whose value is the next word.
-const WITH_VALUE: [&str; 14] = [
-    "-n",
-    "--namespace",
-    "--kubeconfig",
-    "--context",
-    "--cluster",
-    "--user",
-    "-s",
-    "--server",
-    "--token",
-    "--as",
-    "-l",
-    "--selector",
-    "--source",
-    "--color",
-];
-
 /// A kind that this program describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Described {
@@ -116,15 +98,8 @@ fn own(args: &KubectlArgs) -> DescribeArgs {
 
 /// Returns the first word that is neither a flag nor the value of one.
 fn kind_of(words: &[OsString]) -> Option<String> {
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        if WITH_VALUE.iter().any(|flag| word == flag) {
-            words.next();
-        } else if !is_flag(word) {
-            return word.to_str().map(str::to_owned);
-        }
-    }
-    None
+    let place = arguments(words).into_iter().next()?;
+    words.get(place)?.to_str().map(str::to_owned)
 }
 
 async fn describe(kind: Described, args: &DescribeArgs) -> anyhow::Result<ExitCode> {
