@@ -350,7 +350,8 @@ fn victim_view(record: &Record) -> HistoryWorkload {
         uid: record.key.uid.to_string(),
         job: workload.job.as_ref().map(job),
         cluster_queue: workload.cluster_queue.to_string(),
-        priority: Some(workload.priority),
+        // The conditions of an earlier eviction do not say which priority the victim had; the present one may be another.
+        priority: (!record.seeded).then_some(workload.priority),
     }
 }
 

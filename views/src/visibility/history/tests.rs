@@ -117,6 +117,35 @@ fn a_preemption_has_its_numbers() {
     assert_eq!(text.lines().nth(1), Some(row));
 }
 
+/// Victim and preemptor may have got other priorities since: what the first lists say is that of now.
+#[test]
+fn a_preemption_before_the_recording_has_no_priorities() {
+    let mut ring = Ring::new(24 << 20);
+    ring.set_time(time(4_000));
+    let message = "Preempted to accommodate a workload (UID: uid-big, JobUID: j) due to reclamation";
+    let evicted = [
+        condition("QuotaReserved", false, "WaitingForQuota", message, 3_760),
+        condition("Evicted", true, "Preempted", message, 3_700),
+        condition("Preempted", true, "InClusterQueue", message, 3_700),
+        condition("Requeued", true, "Preempted", message, 3_760),
+    ];
+    let workloads = [("victim", "nlp", 1, &evicted[..]), ("big", "rank", 0, &evicted[..0])];
+    for (name, queue, evictions, conditions) in workloads {
+        let record = &record(&ObjectKey::new("a", name), evictions, conditions);
+        ring.observe(&SeenWorkload { record, cluster_queue: queue.into(), charge: None, last_charge: None });
+    }
+    ring.begin();
+    let history = ring.view();
+    let (query, page) = (PreemptionQuery::default(), PageQuery::default());
+    let report = source(&history).preemptions(&query, &page, &Access::everything()).unwrap();
+    let [item] = &report.items[..] else { panic!("{report:?}") };
+    let preemptor = item.preemptor.as_ref().unwrap();
+    assert_eq!((&*item.victim.name, &*preemptor.name, item.seeded), ("victim", "big", true));
+    assert_eq!((item.victim.priority, preemptor.priority), (None, None));
+    let text = csv::preemptions(&report);
+    assert!(text.lines().nth(1).unwrap().contains(",a,victim,nlp,,a,big,rank,,InClusterQueue,"), "{text}");
+}
+
 #[test]
 fn hours_have_the_digits_that_are_of_use() {
     for (resource, hours, expected) in [

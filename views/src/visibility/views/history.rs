@@ -85,7 +85,7 @@ pub struct HistoryWorkload {
     pub job: Option<JobView>,
     /// ClusterQueue of the workload.
     pub cluster_queue: String,
-    /// Effective priority of the workload.
+    /// Effective priority of the workload; absent for a preemption before the history began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
 }
