@@ -177,7 +177,9 @@ impl Views {
         for name in ["a", "b", "c"] {
             core.put(JOB, job(name));
             let mut pending = workload(name, &[condition("QuotaReserved", "False", "WaitingForQuota")]);
-            if let Some(user) = [("a", "ann"), ("b", "tenant")].into_iter().find(|(of, _)| *of == name) {
+            if let Some(user) =
+                [("a", "ann"), ("b", "tenant"), ("c", "ünï")].into_iter().find(|(of, _)| *of == name)
+            {
                 pending["metadata"]["annotations"] = json!({SUBMITTER_ANNOTATION: user.1});
             }
             core.put(Kind::Workload, pending);
@@ -274,6 +276,31 @@ async fn tables_have_the_columns_of_the_command_line() {
         views.get_as("ann", "/workloadviews", "application/vnd.kubernetes.protobuf").await.status,
         406
     );
+}
+
+/// The API server passes on names as they are: rights and what is one's own follow from the whole name.
+#[tokio::test]
+async fn users_with_names_beyond_ascii_are_heard() {
+    let views = Views::start().await;
+    views.publish();
+    let headers = [
+        ("x-remote-user", "ünï"),
+        ("x-remote-group", "größe"),
+        ("x-remote-extra-team", "数据"),
+        ("accept", "application/json"),
+    ];
+    let path = format!("{GROUP}/workloadviews?fieldSelector=mine%3Dtrue");
+    let answer = views.server.get(&path, Some(&views.proxy), &headers).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_eq!(names(&answer.json()), ["w-c"]);
+    let reviews = views.server.reviews.0.lock().unwrap().clone();
+    assert!(!reviews.is_empty());
+    for review in reviews {
+        assert_eq!(
+            (&review["user"], &review["groups"], &review["extra"]),
+            (&json!("ünï"), &json!(["größe", "system:authenticated"]), &json!({"team": ["数据"]}))
+        );
+    }
 }
 
 #[tokio::test]

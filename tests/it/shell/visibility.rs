@@ -354,6 +354,9 @@ async fn only_users_that_the_api_server_names_are_heard() {
         );
     }
     assert_eq!(server.reviews.0.lock().unwrap().len(), 2, "a refusal is kept too");
+    assert_eq!(server.get(OF_LQ, Some(&proxy), &[("x-remote-user", "ünï")]).await.status, 200);
+    let heard = server.reviews.0.lock().unwrap().last().map(|review| review["user"].clone());
+    assert_eq!(heard, Some(json!("ünï")), "names are UTF-8");
     // An authority that is replaced is not trusted any more.
     server.trust(&foreign);
     assert_eq!(server.get(OF_LQ, Some(&proxy), &ann).await.status, 401);
