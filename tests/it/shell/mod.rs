@@ -23,6 +23,7 @@ mod serving_certificate;
 mod sinks;
 mod tenant_views;
 mod tls_listener;
+mod user_names;
 mod views;
 mod visibility;
 mod watch;

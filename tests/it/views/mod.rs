@@ -16,6 +16,7 @@ mod obstacles_beside_pods;
 mod past_usage_of_leaders;
 mod pending_lists;
 mod recent_lists;
+mod remedies;
 mod rows;
 mod series_of_users;
 mod submitters;

@@ -60,7 +60,12 @@ pub(crate) fn audited(objects: &[Value], check: &str) -> Vec<String> {
 }
 
 /// The same for a reader, of a namespace if one is given.
-fn audited_as(access: &Access, namespace: Option<&str>, objects: &[Value], check: &str) -> Vec<String> {
+pub(crate) fn audited_as(
+    access: &Access,
+    namespace: Option<&str>,
+    objects: &[Value],
+    check: &str,
+) -> Vec<String> {
     let now = "2027-01-15T09:00:00Z".parse().unwrap();
     let mut state = OfflineState::load(CoreSettings::default(), objects.to_vec(), (SourceKind::File, now));
     let (facts, snapshot) = (state.audit_facts(), state.snapshot().clone());
@@ -319,40 +324,6 @@ fn the_flavor_that_was_meant_is_named_with_the_remedy() {
     let tenant = Access::to_namespace("ns", TenantDetail::None);
     let told = audited_as(&tenant, Some("ns"), &objects, "workload-never-fits");
     assert_eq!(told, [add, "correct the pod template"]);
-}
-
-/// A tenant is told what it can do alone, a reader of the cluster also what would admit the workload as it is.
-#[test]
-fn a_tenant_is_told_what_it_can_correct() {
-    let mut placed = nodes();
-    placed.push(one_host("many", 5, "1"));
-    let mut large = nodes();
-    large.push(one_host("large", 1, "5"));
-    let mut much = queues(&[("q", 4, json!({"cohortName": null}))]);
-    much.push(workload("much", "q", &[5], false));
-    let mut undeclared = queues(&[("q", 4, json!({}))]);
-    let mut memory = workload("memory", "q", &[1], false);
-    memory["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"] =
-        json!({"memory": "1Gi"});
-    undeclared.push(memory);
-    let tenant = Access::to_namespace("ns", TenantDetail::None);
-    for (objects, of_cluster, of_tenant) in [
-        (
-            placed,
-            "ask for fewer pods, or for a wider level, or add nodes to f",
-            "ask for fewer pods, or for a wider level",
-        ),
-        (large, "ask for smaller pods, or add larger nodes to f", "ask for smaller pods"),
-        (much, "raise the quota, or ask for less", "ask for less"),
-        (
-            undeclared,
-            "kubectl edit clusterqueue q; change spec.resourceGroups",
-            "ask for no memory, or in another queue",
-        ),
-    ] {
-        assert_eq!(audited(&objects, "workload-never-fits"), [of_cluster]);
-        assert_eq!(audited_as(&tenant, Some("ns"), &objects, "workload-never-fits"), [of_tenant]);
-    }
 }
 
 /// A queue of two flavors: which of its quotas is meant is said.
