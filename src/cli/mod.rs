@@ -9,6 +9,7 @@ pub mod manager;
 mod names;
 mod people;
 mod query;
+mod terminal;
 mod tools;
 
 use std::ffi::OsString;

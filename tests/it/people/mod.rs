@@ -8,6 +8,7 @@ mod job_trees;
 mod kueuectl;
 mod lines;
 mod local_shares;
+mod narrow;
 mod properties;
 mod purge;
 mod sources;

@@ -55,7 +55,7 @@ struct Branch {
 pub fn job_tree(parts: &JobParts, uids: bool, look: Look) -> String {
     let mut columns = vec![("", Side::Left); 3];
     if uids {
-        columns.push(("", Side::Left));
+        columns.push(("", Side::Whole));
     }
     let mut table = TextTable::new(columns);
     add(&mut table, &root(parts, look), ("", ""), (uids, look.utf8));

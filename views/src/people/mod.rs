@@ -1,13 +1,14 @@
 //! Texts of the command line: it prints objects and views as text, and parses the values of flags.
 //!
-//! Invariants: a text depends on its arguments alone, never on a terminal, a clock or the environment; names and numbers are
-//! never cut; texts of objects reach a terminal without control characters.
+//! Invariants: a text depends on its arguments alone, never on a terminal, a clock or the environment; numbers are never cut, and
+//! names only to the width of a terminal; texts of objects reach a terminal without control characters.
 
 pub mod description;
 pub mod duration;
 pub mod job_tree;
 pub mod json_path;
 pub mod json_path_parser;
+pub mod line_wrap;
 pub mod object_list;
 pub mod object_text;
 pub mod output;

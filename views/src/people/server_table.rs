@@ -24,8 +24,8 @@ impl ServerTable {
         self.pages.push(page);
     }
 
-    /// Returns the text; `None` if there is no row.
-    pub fn text(&self) -> Option<String> {
+    /// Returns the text, fitted to the width of a terminal; `None` if there is no row.
+    pub fn text(&self, width: Option<usize>) -> Option<String> {
         let first = self.pages.first()?;
         let definitions = first.get("columnDefinitions").and_then(Value::as_array)?;
         let is_shown =
@@ -41,7 +41,7 @@ impl ServerTable {
                 row.pointer("/object/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
             table.push(self.namespace.then(|| namespace.to_owned()).into_iter().chain(cells));
         }
-        (!table.is_empty()).then(|| table.text(true, None))
+        (!table.is_empty()).then(|| table.text(true, width))
     }
 }
 
@@ -68,13 +68,13 @@ mod tests {
             let mut table = ServerTable::new(wide, namespace);
             table.push(page("a"));
             table.push(page("b"));
-            table.text().unwrap()
+            table.text(None).unwrap()
         };
         assert_eq!(text(false, false), "NAME   RESTARTS\na      3\nb      3\n");
         assert_eq!(
             text(true, true),
             "NAMESPACE   NAME   RESTARTS   NODE\nns          a      3          \nns          b      3          \n"
         );
-        assert_eq!(ServerTable::new(false, false).text(), None);
+        assert_eq!(ServerTable::new(false, false).text(None), None);
     }
 }

@@ -1,6 +1,11 @@
 //! Tables of text as kubectl prints them: columns separated by three spaces, no borders.
 //!
-//! Invariant: a cell is one line without control characters, whatever text an object has.
+//! Invariants: a cell has no line end and no other control character, whatever text an object has; without a width everything is
+//! printed in full, and numbers always are.
+
+mod fit;
+
+use super::line_wrap::words_within;
 
 /// Spaces between columns.
 const GAP: usize = 3;
@@ -9,13 +14,17 @@ const LEAST_CUT: usize = 8;
 /// Least width of a column of kubectl's tables, the gap included.
 const KUBECTL_WIDTH: usize = 6;
 
-/// Alignment of the cells of a column.
+/// Alignment of the cells of a column, and whether a terminal may shorten them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Texts.
     Left,
-    /// Numbers.
+    /// Texts that mean nothing if a part is missing: drawings, codes, times.
+    Whole,
+    /// Numbers, which are never shortened.
     Right,
+    /// Texts among numbers.
+    Words,
 }
 
 /// Meaning of a cell's colour. The text of the cell carries it too.
@@ -53,6 +62,8 @@ struct Row {
     tone: Option<(usize, Tone)>,
     /// A text in place of the cells that are missing.
     rest: Option<String>,
+    /// Whether its cells are never shortened.
+    is_whole: bool,
 }
 
 /// What a table gives up, step by step until it fits, on a terminal that is too narrow for it. Columns are named by headings.
@@ -73,30 +84,46 @@ pub struct TextTable {
     rows: Vec<Row>,
     least_width: usize,
     narrow: Narrow,
+    /// Whether the last text of a line continues in further lines instead of being cut.
+    wraps: bool,
 }
 
 impl TextTable {
     /// Creates a table with columns of text, as kubectl's own: with at least six characters for each column.
     pub fn kubectl<'a>(headings: impl IntoIterator<Item = &'a str>) -> Self {
         let columns = headings.into_iter().map(|heading| (heading.to_uppercase(), Side::Left)).collect();
-        Self { columns, rows: Vec::new(), least_width: KUBECTL_WIDTH, narrow: Narrow::default() }
+        let narrow = Narrow::default();
+        Self { columns, rows: Vec::new(), least_width: KUBECTL_WIDTH, narrow, wraps: false }
     }
 
     /// Creates a table with these columns.
     pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Side)>) -> Self {
         let columns = columns.into_iter().map(|(heading, side)| (heading.to_owned(), side)).collect();
-        Self { columns, rows: Vec::new(), least_width: 0, narrow: Narrow::default() }
+        Self { columns, rows: Vec::new(), least_width: 0, narrow: Narrow::default(), wraps: false }
     }
 
-    /// Sets what a narrow terminal omits. It is for tables whose rows all have a cell for each column.
+    /// Sets what a narrow terminal omits. A column that becomes the last one is for tables whose rows all have a cell for each column.
     pub const fn when_narrow(&mut self, narrow: Narrow) {
         self.narrow = narrow;
+    }
+
+    /// Makes the last text of a line continue in further lines: for sentences, of which several would read alike if they were cut.
+    pub const fn wrap_last(&mut self) {
+        self.wraps = true;
     }
 
     /// Adds a row with one cell for each column.
     pub fn push(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells = cells.into_iter().map(|cell| one_line(&cell)).collect();
-        self.rows.push(Row { cells, tone: None, rest: None });
+        self.rows.push(Row { cells, tone: None, rest: None, is_whole: false });
+    }
+
+    /// Adds a row whose cells no terminal shortens, because they are no names.
+    pub fn push_whole(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.push(cells);
+        if let Some(row) = self.rows.last_mut() {
+            row.is_whole = true;
+        }
     }
 
     /// Adds a row with one painted cell.
@@ -133,79 +160,13 @@ impl TextTable {
         heading.into_iter().chain(rows).map(|cells: Vec<String>| line(cells) + "\n").collect()
     }
 
-    /// Returns the text. With `width`, columns are omitted until the lines fit; then the last column is cut.
+    /// Returns the text. With `width`, columns are omitted until the lines fit; then texts are shortened.
     pub fn painted(&self, headings: bool, width: Option<usize>, color: bool) -> String {
         let mut fitting = self.clone();
         if let Some(width) = width {
-            fitting.fit(headings, width);
+            fitting.omit(headings, width);
         }
         fitting.lines(headings, width, color)
-    }
-
-    /// Takes the steps of `narrow` until the lines fit.
-    fn fit(&mut self, headings: bool, width: usize) {
-        let Narrow { last, constant, optional } = self.narrow;
-        if self.whole_width(headings) <= width {
-            return;
-        }
-        if let Some(place) = last.and_then(|heading| self.place(heading)) {
-            self.move_last(place);
-        }
-        let steps = constant.iter().map(|heading| (heading, true));
-        for (heading, only_constant) in steps.chain(optional.iter().map(|heading| (heading, false))) {
-            if self.whole_width(headings) <= width {
-                return;
-            }
-            let place = self.place(heading);
-            if let Some(place) = place.filter(|place| !only_constant || self.is_constant(*place)) {
-                self.remove(place);
-            }
-        }
-    }
-
-    /// Returns the place of a column.
-    fn place(&self, heading: &str) -> Option<usize> {
-        self.columns.iter().position(|(known, _)| known == heading)
-    }
-
-    /// Returns whether several rows have the same cell in a column.
-    fn is_constant(&self, place: usize) -> bool {
-        let mut cells = self.rows.iter().filter_map(|row| row.cells.get(place));
-        let first = cells.next();
-        self.rows.len() > 1 && cells.all(|cell| Some(cell) == first)
-    }
-
-    /// Moves a column behind all others.
-    fn move_last(&mut self, place: usize) {
-        let column = self.columns.remove(place);
-        self.columns.push(column);
-        let last = self.columns.len().saturating_sub(1);
-        for row in &mut self.rows {
-            if place < row.cells.len() {
-                let cell = row.cells.remove(place);
-                row.cells.push(cell);
-            }
-            row.tone = match row.tone {
-                Some((column, tone)) if column == place => Some((last, tone)),
-                tone => without_column(tone, place),
-            };
-        }
-    }
-
-    /// Removes a column.
-    fn remove(&mut self, place: usize) {
-        self.columns.remove(place);
-        for row in &mut self.rows {
-            if place < row.cells.len() {
-                row.cells.remove(place);
-            }
-            row.tone = without_column(row.tone, place);
-        }
-    }
-
-    /// Returns the width of the longest line.
-    fn whole_width(&self, headings: bool) -> usize {
-        self.lines(headings, None, false).lines().map(|line| line.chars().count()).max().unwrap_or_default()
     }
 
     fn lines(&self, headings: bool, width: Option<usize>, color: bool) -> String {
@@ -213,15 +174,14 @@ impl TextTable {
             cells: self.columns.iter().map(|(text, _)| text.clone()).collect(),
             tone: None,
             rest: None,
+            is_whole: false,
         };
-        let lines = || headings.then_some(&heading).into_iter().chain(&self.rows);
-        let mut widths = vec![0; self.columns.len()];
-        for line in lines() {
-            for (width, cell) in widths.iter_mut().zip(&line.cells) {
-                *width = (*width).max(cell.chars().count());
-            }
+        let mut widths = self.widths(headings);
+        if let Some(width) = width {
+            widths = self.shortened(widths, width);
         }
-        lines().map(|line| self.line(line, &widths, width, color)).collect()
+        let lines = headings.then_some(&heading).into_iter().chain(&self.rows);
+        lines.map(|line| self.line(line, &widths, width, color)).collect()
     }
 
     fn line(&self, row: &Row, widths: &[usize], width: Option<usize>, color: bool) -> String {
@@ -232,40 +192,54 @@ impl TextTable {
         for (position, ((cell, width_of), (_, side))) in
             row.cells.iter().zip(widths).zip(&self.columns).enumerate()
         {
-            let left = width.filter(|_| *side == Side::Left && position == last);
-            let cell = cut(cell, left.and_then(|width| width_left(width, used)));
-            let length = cell.chars().count();
+            let texts = if *side == Side::Left && position == last {
+                self.last_text(cell, width, used)
+            } else {
+                vec![middle_cut(cell, *width_of)]
+            };
+            let length = texts.first().map_or(0, |text| text.chars().count());
             let missing = width_of.saturating_sub(length);
             let tone = row
                 .tone
                 .filter(|(column, _)| color && *column == position)
                 .map_or(Tone::Plain, |(_, tone)| tone);
             let (before, after) = match side {
-                Side::Right => (missing, GAP),
-                Side::Left => (0, (missing + GAP).max(self.least_width.saturating_sub(length))),
+                Side::Right | Side::Words => (missing, GAP),
+                Side::Left | Side::Whole => (0, (missing + GAP).max(self.least_width.saturating_sub(length))),
             };
             out.push_str(&" ".repeat(before));
-            out.push_str(&tone.paint(&cell));
+            push_lines(&mut out, &texts, used, tone);
             if position != last {
                 out.push_str(&" ".repeat(after));
             }
             used += before + length + after;
         }
         if let Some(rest) = &row.rest {
-            out.push_str(&cut(rest, width.and_then(|width| width_left(width, used))));
+            push_lines(&mut out, &self.last_text(rest, width, used), used, Tone::Plain);
         }
         // kubectl does not pad an empty last cell, but keeps the gap before it.
         let line = if self.least_width == 0 { out.trim_end() } else { &out };
         format!("{line}\n")
     }
+
+    /// Returns the last text of a line, after `used` characters: cut at its end, or in several lines.
+    fn last_text(&self, text: &str, width: Option<usize>, used: usize) -> Vec<String> {
+        match width.and_then(|width| width_left(width, used)) {
+            Some(left) if self.wraps => words_within(text, left),
+            Some(left) => vec![cut(text, left)],
+            None => vec![text.to_owned()],
+        }
+    }
 }
 
-/// Returns the painted column of a row after another column was taken out; `None` if it was that one.
-fn without_column(tone: Option<(usize, Tone)>, place: usize) -> Option<(usize, Tone)> {
-    match tone {
-        Some((column, _)) if column == place => None,
-        Some((column, tone)) if column > place => Some((column.saturating_sub(1), tone)),
-        tone => tone,
+/// Appends the lines of a text; the ones after the first are indented.
+fn push_lines(out: &mut String, lines: &[String], indent: usize, tone: Tone) {
+    for (number, line) in lines.iter().enumerate() {
+        if number > 0 {
+            out.push('\n');
+            out.push_str(&" ".repeat(indent));
+        }
+        out.push_str(&tone.paint(line));
     }
 }
 
@@ -285,13 +259,29 @@ fn width_left(width: usize, used: usize) -> Option<usize> {
 }
 
 /// Cuts a text to a number of characters; an ellipsis marks the cut.
-fn cut(text: &str, width: Option<usize>) -> String {
-    match width {
-        Some(width) if text.chars().count() > width => {
-            text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
-        }
-        _ => text.to_owned(),
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
     }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Characters of the branches of a tree.
+const BRANCHES: &str = " │├└─|`-";
+
+/// Cuts the middle out of a text, because names begin alike and often differ only at their ends. The branches before the name in a tree
+/// stay.
+fn middle_cut(text: &str, width: usize) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let branches = text.chars().take_while(|character| BRANCHES.contains(*character)).count();
+    let branches = branches.min(width.saturating_sub(LEAST_CUT));
+    let kept = width.saturating_sub(branches).saturating_sub(1);
+    let end = kept / 2;
+    let start = text.chars().take(branches + kept - end).chain(['…']);
+    start.chain(text.chars().skip(length - end)).collect()
 }
 
 /// Returns the first line of a text without characters that control a terminal; an ellipsis marks further lines.
@@ -349,67 +339,6 @@ mod tests {
             Some("bb   10000   a long text at the end"),
             "names and numbers stay, and a cut that leaves almost nothing makes nothing fit"
         );
-    }
-
-    #[test]
-    fn columns_are_omitted_before_the_last_is_cut() {
-        let columns = ["NAME", "STATE", "PRIO", "NEEDS", "REASON"].map(|heading| (heading, Side::Left));
-        let mut table = TextTable::new(columns);
-        table.when_narrow(Narrow { optional: &["PRIO", "NEEDS"], ..Narrow::default() });
-        table.push_toned(
-            ["job-a", "Pending", "100", "8 gpu", "WaitingForQuota"].map(str::to_owned),
-            1,
-            Tone::Bad,
-        );
-        table.push_toned(
-            ["job-b", "Pending", "0", "16 gpu", "Inadmissible"].map(str::to_owned),
-            3,
-            Tone::Bad,
-        );
-        let line = |width| table.text(true, Some(width)).lines().nth(1).unwrap().to_owned();
-        assert_eq!(line(80), "job-a   Pending   100    8 gpu    WaitingForQuota");
-        assert_eq!(line(45), "job-a   Pending   8 gpu    WaitingForQuota");
-        assert_eq!(line(35), "job-a   Pending   WaitingForQuota");
-        assert_eq!(line(28), "job-a   Pending   WaitingFo…");
-        assert_eq!(line(20), "job-a   Pending   WaitingForQuota", "no cut makes it fit");
-        for width in 1..80 {
-            let fits = table.text(true, Some(width)).lines().all(|line| line.chars().count() <= width);
-            assert_eq!(fits, width >= 26, "{width}");
-        }
-        assert!(table.painted(true, Some(35), true).contains("\u{1b}[31mPending"));
-    }
-
-    #[test]
-    fn a_narrow_terminal_moves_a_column_then_omits_constant_ones() {
-        let mut table = TextTable::new([
-            ("NAME", Side::Left),
-            ("STATE", Side::Left),
-            ("PRIO", Side::Right),
-            ("NEEDS", Side::Right),
-            ("REASON", Side::Left),
-        ]);
-        let (last, constant) = (Some("NEEDS"), &["PRIO", "STATE"]);
-        table.when_narrow(Narrow { last, constant, optional: &["PRIO", "NEEDS"] });
-        let mut push = |name: &str, priority: &str, needs: &str| {
-            let cells = [name, "Pending", priority, needs, "WaitingForQuota"].map(str::to_owned);
-            table.push_toned(cells, 1, Tone::Waiting);
-        };
-        push("job-a", "0", "8 gpu");
-        push("job-b", "5", "16 gpu");
-        let line = |width| table.text(true, Some(width)).lines().nth(2).unwrap().to_owned();
-        assert_eq!(line(52), "job-b   Pending      5   16 gpu   WaitingForQuota");
-        // In the order of the last column, no step is enough without the next one.
-        assert_eq!(line(48), "job-b      5   WaitingForQuota   16 gpu");
-        assert_eq!(line(38), "job-b   WaitingForQuota   16 gpu");
-        assert_eq!(line(30), "job-b   WaitingForQuota");
-        assert_eq!(line(20), "job-b   WaitingForQ…");
-        assert!(table.painted(true, Some(52), true).contains("\u{1b}[33mPending"));
-        assert!(!table.painted(true, Some(48), true).contains('\u{1b}'), "the painted column is omitted");
-        let mut single = TextTable::new([("NAME", Side::Left), ("STATE", Side::Left)]);
-        single.when_narrow(Narrow { constant: &["STATE"], ..Narrow::default() });
-        single.push(["job-a", "Pending"].map(str::to_owned));
-        // One row has no column that is the same in all.
-        assert_eq!(single.text(true, Some(10)).lines().last(), Some("job-a   Pending"));
     }
 
     #[test]

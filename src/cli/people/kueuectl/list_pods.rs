@@ -82,7 +82,7 @@ pub(super) async fn run(session: &Session, args: &PodArgs) -> anyhow::Result<()>
             while let Some(page) = pages.next().await? {
                 table.push(page);
             }
-            if let Some(text) = table.text() {
+            if let Some(text) = table.text(None) {
                 is_empty = false;
                 files::print(&text)?;
             }

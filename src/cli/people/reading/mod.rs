@@ -42,7 +42,7 @@ use super::failure::{FORBIDDEN, NOT_FOUND, UNAVAILABLE, print_error};
 use super::note;
 use super::pages::encoded;
 use super::source::{SourceArgs, VIEWS};
-use crate::cli::files;
+use crate::cli::{files, terminal};
 use crate::kube::client::CallError;
 use crate::people::output::{ObjectFormat, Output};
 use crate::people::rows_left::RowsLeft;
@@ -88,18 +88,15 @@ impl TableArgs {
     /// Returns the layout of texts on this terminal, at a time.
     pub(super) fn look(&self, now: Timestamp) -> Look {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let is_terminal = std::io::stdout().is_terminal();
-        let locale =
-            ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable).unwrap_or_default().to_lowercase();
         let is_plain = variable("NO_COLOR").is_some() || variable("TERM").is_none_or(|name| name == "dumb");
         Look {
-            utf8: locale.contains("utf-8") || locale.contains("utf8"),
+            utf8: terminal::is_utf8(),
             color: match self.color {
-                ColorChoice::Auto => is_terminal && !is_plain,
+                ColorChoice::Auto => std::io::stdout().is_terminal() && !is_plain,
                 ColorChoice::Always => true,
                 ColorChoice::Never => false,
             },
-            width: terminal_width().filter(|_| is_terminal),
+            width: terminal::width(),
             headings: !self.no_headers,
             wide: self.is_wide(),
             labels: false,
@@ -107,6 +104,11 @@ impl TableArgs {
             now,
             offset: if self.local { TimeZone::system().to_offset(now) } else { Offset::UTC },
         }
+    }
+
+    /// Returns the width to which tables are fitted; `None` without a terminal, and for tables with all columns.
+    fn width(&self) -> Option<usize> {
+        terminal::width().filter(|_| !self.is_wide())
     }
 
     /// Returns whether tables have all columns.
@@ -221,12 +223,6 @@ fn without_origin(mut answer: Value) -> Value {
 /// Waits between two readings.
 async fn wait_to_read_again() {
     tokio::time::sleep(READ_AGAIN).await;
-}
-
-/// Returns the width of the terminal; `None` if there is none.
-fn terminal_width() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
-    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Reads an answer as views.

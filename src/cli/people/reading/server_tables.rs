@@ -107,7 +107,7 @@ async fn print(
     while let Some(page) = pages.next().await? {
         text.push(page);
     }
-    match text.text() {
+    match text.text(table.width()) {
         Some(text) => files::print(&text).map(|()| false),
         None => Ok(true),
     }

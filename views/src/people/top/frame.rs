@@ -74,8 +74,9 @@ impl TopScreen {
             oldest(reading).map_or_else(|| "nothing is pending".to_owned(), |row| oldest_line(row, look)),
         );
         lines.push(self.filters(&rows));
-        // Cut by `cut`, which counts no colours; the table itself would cut its last column to a single sign.
-        let look = Look { width: None, headings: true, csv: false, ..look };
+        // Two characters before each row mark it. What does not fit is cut by `cut`, which counts no colours.
+        let width = Some(size.columns.saturating_sub(2));
+        let look = Look { width, headings: true, csv: false, ..look };
         let text = table(&rows, namespaces(reading).len() > 1, look);
         let mut table = text.lines();
         lines.push(format!("  {}", table.next().unwrap_or("no row matches")));

@@ -12,8 +12,11 @@ pub fn audit(findings: &[Finding], look: Look) -> String {
     if findings.is_empty() && !look.csv {
         return "0 errors, 0 warnings, 0 notes.\n".to_owned();
     }
-    let headings = ["SEVERITY", "CHECK", "OBJECT", "FINDING"];
-    let mut table = TextTable::new(headings.map(|heading| (heading, Side::Left)));
+    let codes = ["SEVERITY", "CHECK"].map(|heading| (heading, Side::Whole));
+    let texts = ["OBJECT", "FINDING"].map(|heading| (heading, Side::Left));
+    let mut table = TextTable::new(codes.into_iter().chain(texts));
+    // The findings of a check begin alike.
+    table.wrap_last();
     let row = |finding: &Finding, objects: String, text: String| {
         [finding.severity.as_str().to_owned(), finding.check.as_str().to_owned(), objects, text]
     };

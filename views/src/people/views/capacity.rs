@@ -3,7 +3,7 @@
 use super::Look;
 use super::amount::amount;
 use super::workloads::or_dash;
-use crate::people::text_table::{Side, TextTable, printable};
+use crate::people::text_table::{Narrow, Side, TextTable, printable};
 use crate::visibility::views::{FlavorView, JobFitView, Need, QueueCapacityView, state_in_words};
 use std::fmt::Write as _;
 
@@ -116,6 +116,8 @@ fn of(flavors: &[FlavorView], look: Look) -> String {
     );
     columns.push(("RESOURCE", Side::Left));
     let mut table = TextTable::new(columns);
+    let optional = &["OTHERS", "SLACK", "CHARGED", "QUOTA"];
+    table.when_narrow(Narrow { optional, ..Narrow::default() });
     for flavor in flavors {
         let nodes = format!("{}/{}", flavor.nodes.schedulable, flavor.nodes.total);
         let shown = if flavors.len() == 1 { flavor.resources.len() } else { 1 };
@@ -156,6 +158,7 @@ fn of(flavors: &[FlavorView], look: Look) -> String {
 fn job_fit(job: &JobFitView, look: Look) -> String {
     let mut table =
         TextTable::new([("POD SET", Side::Left), ("PODS", Side::Right), ("A POD ASKS FOR", Side::Left)]);
+    table.wrap_last();
     for set in &job.pod_sets {
         table.push([set.name.clone(), set.count.to_string(), or_dash(&needs(&set.pod))]);
     }
@@ -194,6 +197,7 @@ fn levels(flavor: &FlavorView, look: Look) -> String {
         ("LARGEST GANG", Side::Right),
         ("LIMITED BY", Side::Left),
     ]);
+    table.when_narrow(Narrow { optional: &["DOMAINS", "MOST FREE"], ..Narrow::default() });
     for level in &flavor.levels {
         let more = if level.more > 0 { format!(" (and {} more)", level.more) } else { String::new() };
         let pods = gang(level.largest_gang);

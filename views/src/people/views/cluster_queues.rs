@@ -74,7 +74,7 @@ pub fn cluster_queues(rows: &[ClusterQueueView], shown: Option<&FlavorResource>,
     ];
     let has_bar = shown.is_some() && !look.csv;
     if has_bar {
-        columns.push((heading.as_str(), Side::Left));
+        columns.push((heading.as_str(), Side::Whole));
     }
     if shown.is_some() {
         columns.push(("BORROWED", Side::Right));
@@ -89,11 +89,10 @@ pub fn cluster_queues(rows: &[ClusterQueueView], shown: Option<&FlavorResource>,
         ]);
     }
     let mut table = TextTable::new(columns);
-    if !look.wide {
-        let constant: &'static [&'static str] =
-            if rows.iter().all(|row| row.active) { &["ACTIVE", "COHORT"] } else { &["COHORT"] };
-        table.when_narrow(Narrow { constant, ..Narrow::default() });
-    }
+    let constant: &'static [&'static str] =
+        if rows.iter().all(|row| row.active) { &["ACTIVE", "COHORT"] } else { &["COHORT"] };
+    let optional = &["ADMITTED", "COHORT", "BORROWED"];
+    table.when_narrow(Narrow { constant, optional, ..Narrow::default() });
     for row in rows {
         let mut cells = vec![
             row.metadata.name.clone(),

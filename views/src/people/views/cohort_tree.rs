@@ -3,7 +3,7 @@
 use super::amount::amount;
 use super::cluster_queues::{NO_QUOTA, borrowed, quota_of};
 use super::{FlavorResource, Look, line_above, one_below_the_other};
-use crate::people::text_table::{Side, TextTable};
+use crate::people::text_table::{Narrow, Side, TextTable};
 use crate::visibility::views::{ClusterQueueView, CohortView, QuotaView, ShareView};
 use std::collections::BTreeSet;
 
@@ -119,6 +119,8 @@ pub fn cohort_tree(
     let headings = ["NOMINAL", "USED", "BORROWED", "LENT", "LIMIT", "SHARE", "PENDING"];
     let columns = std::iter::once(("NODE", Side::Left)).chain(headings.map(|heading| (heading, Side::Right)));
     let mut table = TextTable::new(columns);
+    let (constant, optional) = (&["SHARE"], &["LIMIT", "SHARE", "LENT"]);
+    table.when_narrow(Narrow { constant, optional, ..Narrow::default() });
     for node in roots.iter().flat_map(|root| forest.nodes(root, depth, look.utf8)) {
         let quota = shown.and_then(|shown| quota_of(node.quota, shown));
         let of_tree = |text: String| if node.is_root { "-".to_owned() } else { text };

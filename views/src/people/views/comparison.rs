@@ -26,12 +26,13 @@ pub fn comparison(comparison: &Comparison, look: Look) -> String {
     let mut text = printable(&format!("{first} is before {second}: {}.", comparison.because));
     text.push_str("\n\n");
     let columns = [
-        ("FACTOR", Side::Left),
+        ("FACTOR", Side::Whole),
         (workload.as_str(), Side::Left),
         (other.as_str(), Side::Left),
         ("", Side::Left),
     ];
     let mut table = TextTable::new(columns);
+    table.wrap_last();
     let is_shown = |factor: &&Factor| factor.decides || factor.name != LAST_FACTOR;
     for factor in comparison.factors.iter().filter(is_shown) {
         let name = if factor.part { format!("  {}", factor.name) } else { factor.name.clone() };

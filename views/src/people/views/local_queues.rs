@@ -2,7 +2,7 @@
 
 use super::Look;
 use super::workloads::or_dash;
-use crate::people::text_table::{Side, TextTable, Tone};
+use crate::people::text_table::{Narrow, Side, TextTable, Tone};
 use crate::visibility::views::LocalQueueView;
 
 /// Returns the table. It shows the resources that the queue's own workloads use.
@@ -19,6 +19,9 @@ pub fn local_queues(rows: &[LocalQueueView], namespaces: bool, look: Look) -> St
         columns.insert(0, ("NAMESPACE", Side::Left));
     }
     let mut table = TextTable::new(columns);
+    let constant: &'static [&'static str] =
+        if rows.iter().all(|row| row.active) { &["ACTIVE", "CLUSTERQUEUE"] } else { &["CLUSTERQUEUE"] };
+    table.when_narrow(Narrow { constant, optional: &["ADMITTED"], ..Narrow::default() });
     for row in rows {
         let used = row.quota.iter().filter(|quota| quota.used.value != "0");
         let used: Vec<String> =

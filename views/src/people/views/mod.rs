@@ -52,7 +52,7 @@ pub struct Look {
     pub utf8: bool,
     /// Whether colours may be used.
     pub color: bool,
-    /// Width of the terminal; `None` if there is none.
+    /// Width of the terminal, to which tables are fitted unless they have all columns; `None` if there is none.
     pub width: Option<usize>,
     /// Whether tables have headings.
     pub headings: bool,
@@ -80,7 +80,9 @@ impl Look {
         if self.csv {
             return table.csv(self.headings);
         }
-        let text = table.painted(self.headings, self.width, self.color);
+        // A table with all columns is printed whole, however long its lines are.
+        let width = self.width.filter(|_| !self.wide);
+        let text = table.painted(self.headings, width, self.color);
         // The mark of a cut, for terminals that have only ASCII.
         if self.utf8 { text } else { text.replace('…', "~") }
     }

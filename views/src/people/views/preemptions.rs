@@ -11,7 +11,7 @@ use crate::visibility::views::{PreemptionReport, PreemptionView};
 pub fn preemptions(report: &PreemptionReport, all_namespaces: bool, look: Look) -> String {
     let amounts = report.items.iter().flat_map(|item| &item.amounts);
     let names = ResourceNames::of(amounts.map(|amount| amount.resource.as_str()));
-    let mut columns = vec![("TIME", Side::Left)];
+    let mut columns = vec![("TIME", Side::Whole)];
     columns.extend(all_namespaces.then_some(("NAMESPACE", Side::Left)));
     columns.extend([("VICTIM", Side::Left), ("PREEMPTOR", Side::Left), ("REASON", Side::Left)]);
     columns.extend([("PRIORITY", Side::Right), ("AMOUNT", Side::Left)]);
@@ -20,9 +20,8 @@ pub fn preemptions(report: &PreemptionReport, all_namespaces: bool, look: Look) 
         columns.extend([("CLUSTERQUEUE", Side::Left), ("JOB", Side::Left), ("BORROWED", Side::Left)]);
     }
     let mut table = TextTable::new(columns);
-    if !look.wide {
-        table.when_narrow(Narrow { optional: &["RELEASED", "RAN", "PRIORITY"], ..Narrow::default() });
-    }
+    let optional = &["RELEASED", "RAN", "PRIORITY", "AMOUNT"];
+    table.when_narrow(Narrow { last: Some("REASON"), optional, ..Narrow::default() });
     for item in &report.items {
         table.push(cells(item, all_namespaces, &names, look));
     }

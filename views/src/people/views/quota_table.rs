@@ -3,7 +3,7 @@
 use super::Look;
 use super::amount::amount;
 use super::cluster_queues::borrowed;
-use crate::people::text_table::{Side, TextTable};
+use crate::people::text_table::{Narrow, Side, TextTable};
 use crate::visibility::views::{LocalQuotaView, QuotaView};
 
 /// Returns the quota of a ClusterQueue or cohort, a row for each flavor and resource; empty without any.
@@ -11,6 +11,7 @@ pub fn quota_table(quotas: &[QuotaView], look: Look) -> String {
     let headings = ["NOMINAL", "USED", "BORROWED", "LENT", "LIMIT", "AVAILABLE"];
     let columns = [("FLAVOR", Side::Left), ("RESOURCE", Side::Left)];
     let mut table = TextTable::new(columns.into_iter().chain(headings.map(|heading| (heading, Side::Right))));
+    table.when_narrow(Narrow { optional: &["LENT", "BORROWED", "LIMIT"], ..Narrow::default() });
     for quota in quotas {
         table.push([
             quota.flavor.clone(),

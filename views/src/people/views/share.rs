@@ -5,7 +5,7 @@ use super::cluster_queues::quota_of;
 use super::cohort_tree::Forest;
 use super::workloads::or_dash;
 use super::{FlavorResource, Look, line_above};
-use crate::people::text_table::{Side, TextTable};
+use crate::people::text_table::{Narrow, Side, TextTable};
 use crate::visibility::views::LocalQueueView;
 
 /// Returns the shares of a cohort's tree, or of all if `root` is none; the first line says whether fair sharing is on.
@@ -24,6 +24,7 @@ pub fn share(root: Option<&str>, forest: Forest<'_>, shown: Option<&FlavorResour
         columns.extend([("DOMINANT RESOURCE", Side::Left), ("SHARE", Side::Right), ("NEXT", Side::Right)]);
     }
     let mut table = TextTable::new(columns);
+    table.when_narrow(Narrow { optional: &["NOMINAL", "BORROWED", "USED"], ..Narrow::default() });
     let roots = root.map_or_else(|| forest.roots(), |root| vec![root]);
     for node in roots.iter().flat_map(|root| forest.nodes(root, None, look.utf8)) {
         let share = node.share;

@@ -44,9 +44,8 @@ fn text(report: &UsageReport, bill: Option<&Bill>, asked: Timestamp, look: Look)
             ("WAIT P99", Side::Right),
         ]);
         let mut table = TextTable::new(columns);
-        if bill.is_some() {
-            table.when_narrow(Narrow { optional: &["WAIT P50", "WAIT P99"], ..Narrow::default() });
-        }
+        let optional = &["WAIT P50", "WAIT P99", "LOST TO PREEMPTION", "BORROWED"];
+        table.when_narrow(Narrow { optional, ..Narrow::default() });
         let shown = |cost: Option<String>| cost.map_or_else(|| "-".to_owned(), |cost| grouped(&cost));
         let of_items = (0..report.items.len()).map(|position| bill.map(|bill| shown(bill.item(position))));
         let of_sums = (0..report.sums.len()).map(|position| bill.map(|bill| shown(bill.sum(position))));

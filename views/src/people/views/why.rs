@@ -5,7 +5,7 @@ use super::time::{at, since};
 use super::workloads::{node, or_dash};
 use super::{Look, comparison::comparison, estimate};
 use crate::people::sentence::capitalized;
-use crate::people::text_table::{Side, TextTable, Tone, printable};
+use crate::people::text_table::{Narrow, Side, TextTable, Tone, printable};
 use crate::visibility::views::{
     AdmissionView, Answer, BlockerKindView, BlockerView, ChangeKind, HistoryEntry, PodSetAdmission, Role,
     Source, SourceKind, Verdict, WorkloadState,
@@ -179,13 +179,16 @@ fn blocker_table(verdict: &Verdict, lead: &str, look: Look) -> String {
     }
     let first = rows.first().map(|(_, row)| row.pod_set.as_str()).unwrap_or_default();
     let several = rows.iter().any(|(_, row)| row.pod_set != first);
-    let mut columns = vec![("FLAVOR", Side::Left), ("RESOURCE", Side::Left), ("RESULT", Side::Left)];
+    let mut columns = vec![("FLAVOR", Side::Left), ("RESOURCE", Side::Left), ("RESULT", Side::Whole)];
     columns.extend([("REQUEST", Side::Right), ("AVAILABLE", Side::Right), ("LIMIT", Side::Right)]);
     columns.extend([("AT", Side::Left), ("MISSING", Side::Right)]);
     if several {
         columns.insert(0, ("POD SET", Side::Left));
     }
     let mut table = TextTable::new(columns);
+    // What is missing is what a change has to add; the other numbers lead to it.
+    table.when_narrow(Narrow { optional: &["LIMIT", "AVAILABLE", "REQUEST"], ..Narrow::default() });
+    table.wrap_last();
     for (kind, row) in rows {
         let (word, tone) = result(kind);
         let pod_set = several.then(|| or_dash(&row.pod_set));
@@ -234,6 +237,7 @@ fn admission_table(verdict: &Verdict, look: Look) -> String {
         ("FLAVOR", Side::Left),
         ("WHERE", Side::Left),
     ]);
+    table.wrap_last();
     for pod_set in &admission.pod_sets {
         let places: Vec<String> = places(pod_set).map(|(place, pods)| format!("{place} ({pods})")).collect();
         for (number, need) in pod_set.resources.iter().enumerate() {

@@ -36,11 +36,9 @@ pub fn workloads(rows: &[WorkloadView], namespaces: bool, look: Look) -> String 
         columns.push(("LABELS", Side::Left));
     }
     let mut table = TextTable::new(columns);
-    if !look.wide {
-        // WAIT says that all are pending, so that their state may be omitted. The reason is kept: it is what users read a list for.
-        let constant: &'static [&'static str] = if time == "WAIT" { &["PRIO", "STATE"] } else { &["PRIO"] };
-        table.when_narrow(Narrow { last: Some("NEEDS"), constant, optional: &["PRIO", "NEEDS"] });
-    }
+    // WAIT says that all are pending, so that their state may be omitted. The reason is kept: it is what users read a list for.
+    let constant: &'static [&'static str] = if time == "WAIT" { &["PRIO", "STATE"] } else { &["PRIO"] };
+    table.when_narrow(Narrow { last: Some("NEEDS"), constant, optional: &["PRIO", "NEEDS"] });
     for row in rows {
         let mut cells = vec![
             row.metadata.name.clone(),
