@@ -19,7 +19,7 @@ use crate::cache::Kind;
 use crate::cli::files;
 use crate::cli::tools::simulate::{borrow, lend, quota, skipped_problem, until};
 use crate::people::text_table::printable;
-use crate::people::what_if::what_if;
+use crate::people::views::{self, Look};
 use crate::simulate::{
     Changes, Comparison, Edit, Manifest, Manifests, SimulationOptions, SkippedResource, Start, Until, WhatIf,
 };
@@ -109,6 +109,7 @@ pub(super) async fn run(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
     let SimulatedObjects { objects, skipped, options, has_default_configuration } =
         simulated::read(&session).await?;
     check_readable(&skipped)?;
+    let look = args.table.look(options.start);
     let start = Start {
         options: SimulationOptions { run_for: args.run_for, ..options },
         stored: objects,
@@ -122,7 +123,7 @@ pub(super) async fn run(args: &WhatIfArgs) -> anyhow::Result<ExitCode> {
         let text = "the manager has its built-in configuration, as its own cannot be read";
         comparison.assumptions.push(text.to_owned());
     }
-    args.print(&comparison)?;
+    args.print(&comparison, look)?;
     for problem in &report.problems {
         note(&printable(&format!("note: {problem}")));
     }
@@ -155,13 +156,12 @@ impl WhatIfArgs {
         Ok(Changes { files: files.collect::<anyhow::Result<_>>()?, edits })
     }
 
-    fn print(&self, comparison: &Comparison) -> anyhow::Result<()> {
+    fn print(&self, comparison: &Comparison, look: Look) -> anyhow::Result<()> {
         if let Some(format) = self.table.format()? {
             let value = serde_json::to_value(comparison)?;
             return files::print(&format.text(&value, true).map_err(anyhow::Error::msg)?);
         }
-        let lines: Vec<String> = what_if(comparison).lines().map(printable).collect();
-        files::print(&(lines.join("\n") + "\n"))
+        files::print(&views::what_if(comparison, look))
     }
 }
 

@@ -6,6 +6,7 @@ use sluice::people::description;
 use sluice::people::job_tree::{JobParts, Part, job_tree};
 use sluice::people::server_table::ServerTable;
 use sluice::people::views::{self, FlavorResource, Forest, Look};
+use sluice::simulate::Comparison;
 use sluice::visibility::views::{
     Answer, ClusterQueueView, CohortView, Finding, FlavorView, LocalQueueView, PreemptionReport,
     QueueCapacityView, UsageReport, Verdict, WorkloadView,
@@ -211,7 +212,7 @@ fn findings_are_whole() {
     }
 }
 
-fn verdict(more: Value) -> Answer<Verdict> {
+fn verdict(more: &Value) -> Answer<Verdict> {
     let mut verdict = row(&name("w"), "2026-11-26T13:02:46Z", [3, 100, 64], "WaitingForQuota");
     verdict["source"] = json!({"kind": "manager", "replica": "m-0", "stateVersion": 1});
     verdict.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -234,7 +235,7 @@ fn a_verdict_says_what_is_missing() {
     let mismatch = "flavor h100 takes only pods with a topology: add the annotation to the pod template";
     let blockers = json!([blocker("inUse", "a"), blocker("neverFits", "b"), {"kind": "mismatch", "podSet": name("a"), "flavor": name("a100"),
         "text": mismatch}]);
-    let table = table_of(&verdict(json!({"blockers": blockers})));
+    let table = table_of(&verdict(&json!({"blockers": blockers})));
     check("why", &table, &["in use", "never fits", "MISSING", &BYTES.to_string()]);
     let column = table.lines().nth(3).unwrap().find("flavor h100").unwrap_or_else(|| panic!("{table}"));
     let start = table.lines().nth(3).unwrap()[..column].chars().count();
@@ -242,13 +243,37 @@ fn a_verdict_says_what_is_missing() {
     assert!(rest.join(" ").contains(mismatch), "{table}");
     let admitted = json!({"state": "Admitted", "reason": "", "position": null, "admission": {"podSets": [{"name": name("a"), "count": 4,
         "resources": [{"resource": resource(), "amount": amount(BYTES), "flavor": name("h100")}], "domains": {"b1/r4": 1, "b2/r3": 3}}]}});
-    check("why", &table_of(&verdict(admitted)), &["AMOUNT", &BYTES.to_string(), "b1/r4 (1), b2/r3 (3)"]);
+    check("why", &table_of(&verdict(&admitted)), &["AMOUNT", &BYTES.to_string(), "b1/r4 (1), b2/r3 (3)"]);
     let before = json!({"before": {"workload": format!("{}/{}", namespace("a"), name("w")), "other": format!("{}/{}", namespace("b"), name("v")),
         "otherIsBefore": true, "because": "its priority is higher", "scope": "queue", "factors": [
             {"name": "LocalQueue usage", "workload": "off", "other": "off", "note": "admission fair sharing"},
             {"name": "Priority", "workload": "100", "other": "200", "decides": true},
             {"name": "class", "workload": name("research"), "other": name("eval"), "part": true}]}});
-    check("why --before", &table_of(&verdict(before)), &["LocalQueue usage", "<- decides"]);
+    check("why --before", &table_of(&verdict(&before)), &["LocalQueue usage", "<- decides"]);
+}
+
+#[test]
+fn a_change_is_shown_with_its_cause() {
+    let comparison: Comparison = read(json!({
+        "without": {"seconds": 7200.0, "admitted": 4, "preempted": 0, "finished": 6, "endless": 0, "pending": 1},
+        "with": {"seconds": 7200.0, "admitted": 4, "preempted": 1, "finished": 6, "endless": 0, "pending": 1},
+        "flavors": [{"flavor": name("h100"), "resource": resource(), "nodesWithout": "48", "nodesWith": "64", "quotaWithout": "64",
+            "quotaWith": "64", "remark": "adding nodes adds no quota: --quota raises it"}],
+        "workloads": [
+            {"workload": name("a"), "job": format!("{}/{}", namespace("train"), name("a")), "effect": "evicted", "without": {"state": "admitted"},
+                "with": {"state": "pending", "evictedAt": 6959.658, "evictedFor": "ClusterQueueStopped",
+                    "blockedBy": format!("ClusterQueue {}: 0 of 8 {}", name("nlp"), resource())}},
+            {"workload": name("b"), "job": format!("{}/{}", namespace("train"), name("b")), "effect": "evicted",
+                "without": {"state": "admitted", "preemptedAt": 6959.658, "preemptedBy": name("x"), "admittedAt": 7100.25},
+                "with": {"state": "admitted", "preemptedAt": 6959.658, "preemptedBy": name("y"), "admittedAt": 7100.25}}],
+    }));
+    let table = views::what_if(&comparison, narrow());
+    check(
+        "what-if",
+        &table,
+        &["(ClusterQueueStopped)", "adding nodes adds no quota: --quota raises it", "48 -> 64"],
+    );
+    check("what-if", &table, &["admitted in 2h 4 4", "finished in 2h 6 6"]);
 }
 
 #[test]

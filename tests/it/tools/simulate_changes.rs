@@ -76,15 +76,15 @@ fn comparison_names_the_preemptor_and_the_blocker() {
     let change = ["--set", preemption, "cq/q", "--priority", "job/second=300", "--compare", "-"];
     let (code, table, errors) = run_simulate(&change, &jobs());
     let expected = "
-                 WITHOUT                                WITH
-admitted in 0s         1                                   2
-evicted                0                                   1
-  preempted            0                                   1
-finished in 0s         0                                   0
-pending                1                                   1
-  stuck                0                                   0
-default/first      at 0s   preempted at 0s by default/second   evicted; blocked by ClusterQueue q: 0 of 1 cpu
-default/second   pending                               at 0s   earlier
+                 WITHOUT              WITH
+admitted in 0s         1                 2
+evicted                0                 1
+  preempted            0                 1
+finished in 0s         0                 0
+pending                1                 1
+  stuck                0                 0
+default/first      at 0s   preempted at 0s   evicted; preempted by default/second; blocked by ClusterQueue q: 0 of 1 cpu
+default/second   pending             at 0s   earlier
 2 workloads fare differently: 1 earlier, 1 evicted.
 
 Assumed:

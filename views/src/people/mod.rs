@@ -20,5 +20,4 @@ pub mod taint_text;
 pub mod text_table;
 pub mod top;
 pub mod views;
-pub mod what_if;
 pub mod workload_object;

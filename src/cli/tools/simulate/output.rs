@@ -3,10 +3,13 @@
 use std::io::{BufWriter, Write};
 
 use anyhow::Context;
+use jiff::Timestamp;
+use jiff::tz::Offset;
 use serde::Serialize;
 
 use super::{Output, SimulateArgs};
-use crate::people::what_if::what_if;
+use crate::cli::terminal;
+use crate::people::views::{self, Look};
 use crate::simulate::{Comparison, Report};
 
 /// Prints a whole report.
@@ -21,7 +24,22 @@ pub(super) fn print_watched(report: &Report, args: &SimulateArgs) -> anyhow::Res
 
 /// Prints the differences between two runs.
 pub(super) fn print_comparison(comparison: &Comparison, args: &SimulateArgs) -> anyhow::Result<()> {
-    write(comparison, args.output, || what_if(comparison))
+    write(comparison, args.output, || views::what_if(comparison, look()))
+}
+
+/// Returns the layout of the comparison, which has no times of day, on this terminal.
+fn look() -> Look {
+    Look {
+        utf8: terminal::is_utf8(),
+        color: false,
+        width: terminal::width(),
+        headings: true,
+        wide: false,
+        labels: false,
+        csv: false,
+        now: Timestamp::UNIX_EPOCH,
+        offset: Offset::UTC,
+    }
 }
 
 const fn history(args: &SimulateArgs) -> usize {

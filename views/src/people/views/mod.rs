@@ -18,6 +18,7 @@ mod share;
 mod status;
 mod time;
 mod usage;
+mod what_if;
 mod why;
 mod workloads;
 
@@ -36,6 +37,7 @@ pub use share::{local_shares, share};
 pub use status::status;
 pub(in crate::people) use time::since;
 pub use usage::{priced_usage, usage};
+pub use what_if::what_if;
 pub(in crate::people) use why::shortened;
 pub use why::{never_fits, why};
 pub(in crate::people) use workloads::blocked_by;
