@@ -111,7 +111,8 @@ fn parsed(grammar: Grammar, line: &[OsString]) -> Cli {
     let command = people::help::add(command);
     let matches = command.clone().try_get_matches_from(line);
     let matches = matches.unwrap_or_else(|error| {
-        people::suggestions::with_suggestion(error, command.find_subcommand("list"), line).exit()
+        let error = people::suggestions::with_suggestion(error, command.find_subcommand("list"), line);
+        people::help::wrapped(error).exit()
     });
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }

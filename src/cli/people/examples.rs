@@ -129,12 +129,12 @@ const EXAMPLES: &[(&str, Example)] = &[
     row(
         "create clusterqueue",
         "A ClusterQueue with 8 GPUs",
-        "sluice create clusterqueue nlp --cohort research --nominal-quota h100:nvidia.com/gpu=8",
+        "sluice create cq nlp --cohort research --nominal-quota h100:nvidia.com/gpu=8",
     ),
     row(
         "create clusterqueue",
-        "One that may borrow 4 more",
-        "sluice create clusterqueue nlp --nominal-quota h100:nvidia.com/gpu=8 --borrowing-limit h100:nvidia.com/gpu=4",
+        "One that may borrow 4 CPUs more",
+        "sluice create cq nlp --nominal-quota h100:cpu=8 --borrowing-limit h100:cpu=4",
     ),
     row(
         "create localqueue",
@@ -154,7 +154,7 @@ const EXAMPLES: &[(&str, Example)] = &[
     row(
         "create resourceflavor",
         "A flavor of nodes with a taint",
-        "sluice create resourceflavor spot --node-labels pool=spot --node-taints spot=true:NoSchedule",
+        "sluice create rf spot --node-labels pool=spot --node-taints spot=1:NoSchedule",
     ),
     row(
         "stop clusterqueue",

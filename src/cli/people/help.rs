@@ -1,13 +1,16 @@
 //! Help of the program and its verbs: verbs by group, a verb's own flags, then examples.
 //!
 //! Invariants: each verb that help lists is in one group; the flags for the cluster and the user, which most verbs have, are listed
-//! by `sluice options` alone; what is put into a template of clap has no braces, which mark clap's own parts.
+//! by `sluice options` alone; what is put into a template of clap has no braces, which mark clap's own parts; no line is wider than the
+//! terminal. clap breaks lines only with a further crate, so that it is done here.
 
+use clap::error::ErrorKind;
 use clap::{Arg, Command};
 
 use super::connection::HEADING;
 use super::examples;
-use crate::cli::files;
+use crate::cli::{files, terminal};
+use crate::people::line_wrap::{shown_width, words_within};
 
 /// Verbs by group, in the order of the program's help.
 const GROUPS: [(&str, &[&str]); 4] = [
@@ -20,22 +23,33 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Program", &["manager", "config", "crds", "framework", "completion", "man", "options", "version"]),
 ];
 
+/// Width of help without a terminal, and of usage.
+const WIDTH: usize = 80;
+/// Greatest width of help: longer lines are hard to read.
+const MAX_WIDTH: usize = 100;
 /// Line below the help of verbs with the flags that `sluice options` lists.
 const ABOUT_OPTIONS: &str = "\n\nFlags for the cluster and the user: sluice options";
 
 /// Sets the help of the program and of all its verbs.
 pub(crate) fn add(program: Command) -> Command {
-    added(program, "", false)
+    let name = program.get_bin_name().unwrap_or(program.get_name()).to_owned();
+    added(program, (&name, ""), false)
 }
 
-/// Sets the help of a verb, whose words are `path`. `connects` says whether it has the flags of a verb above it for the cluster.
-pub(super) fn added(verb: Command, path: &str, connects: bool) -> Command {
+/// Sets the help of a verb with its name, as users type it, and the words of that name after the program's. `connects` says whether it
+/// has the flags of a verb above it for the cluster.
+pub(super) fn added(verb: Command, (name, path): (&str, &str), connects: bool) -> Command {
     let connects = connects || verb.get_arguments().any(is_of_connection);
     let mut verb = verb.mut_args(|arg| if is_of_connection(&arg) { arg.hide(true) } else { arg });
-    let names: Vec<String> = verb.get_subcommands().map(|below| below.get_name().to_owned()).collect();
-    for name in names {
-        let path = format!("{path} {name}");
-        verb = verb.mut_subcommand(name, |below| added(below, path.trim_start(), connects));
+    let words: Vec<String> = verb.get_subcommands().map(|below| below.get_name().to_owned()).collect();
+    for word in words {
+        let (name, path) = (format!("{name} {word}"), format!("{path} {word}"));
+        verb = verb.mut_subcommand(word, |below| added(below, (&name, path.trim_start()), connects));
+    }
+    // clap puts the text of a flag below it where the flags are too wide for this width.
+    verb = verb.term_width(width());
+    if let Some(usage) = short_usage(&verb, name) {
+        verb = verb.override_usage(usage);
     }
     let examples = examples::of(path);
     if examples.is_empty() {
@@ -53,6 +67,72 @@ pub(super) fn added(verb: Command, path: &str, connects: bool) -> Command {
         "{{before-help}}{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{parts}\n\nExamples:\n{}{more}{{after-help}}",
         lines.join("\n")
     ))
+}
+
+/// Returns the width of help.
+fn width() -> usize {
+    terminal::width().map_or(WIDTH, |columns| columns.min(MAX_WIDTH))
+}
+
+/// Returns the usage of a verb of whose flags one is required, with the names of the first ones: `sluice what-if [OPTIONS]
+/// <--add-nodes|--drain|...>`. `None` if clap's own, which has all of them with their values, is no wider than a terminal.
+fn short_usage(verb: &Command, name: &str) -> Option<String> {
+    verb.get_groups().find(|group| group.is_required_set())?;
+    let mut built = verb.clone().bin_name(name);
+    let usage = built.render_usage().to_string();
+    if usage.chars().count() <= WIDTH {
+        return None;
+    }
+    let (start, _) = usage.strip_prefix("Usage: ")?.split_once(" <--")?;
+    let group = built.get_groups().find(|group| group.is_required_set())?;
+    let is_member = |arg: &&Arg| group.get_args().any(|id| id == arg.get_id());
+    let flags: Vec<&str> = built.get_arguments().filter(is_member).filter_map(Arg::get_long).collect();
+    let shortened = |count: usize| {
+        let first: Vec<String> = flags.iter().take(count).map(|flag| format!("--{flag}")).collect();
+        let more = if count < flags.len() { "|..." } else { "" };
+        format!("{start} <{}{more}>", first.join("|"))
+    };
+    let fits = |usage: &String| "Usage: ".len() + usage.chars().count() <= WIDTH;
+    (1..=flags.len()).rev().map(shortened).find(fits)
+}
+
+/// Returns an error that is a help with lines of the width of the terminal; another error as it is.
+pub(crate) fn wrapped(error: clap::Error) -> clap::Error {
+    let line: &[&str] = match error.kind() {
+        ErrorKind::DisplayHelp => &["sluice", "--help"],
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => &["sluice"],
+        _ => return error,
+    };
+    let text = within(&error.render().ansi().to_string(), width());
+    // clap prints the text, with colours only where they are wanted.
+    let printer = Command::new("sluice").arg_required_else_help(true).override_help(text);
+    printer.try_get_matches_from(line).err().unwrap_or(error)
+}
+
+/// Breaks the lines of a help that are too wide.
+fn within(help: &str, width: usize) -> String {
+    help.lines().map(|line| broken(line, width) + "\n").collect()
+}
+
+/// Breaks a line between words; what follows is below the text, behind the flag or verb.
+fn broken(line: &str, width: usize) -> String {
+    if shown_width(line) <= width {
+        return line.to_owned();
+    }
+    let (before, text) = line.split_at(text_start(line));
+    let indent = shown_width(before);
+    let lines = words_within(text, width.saturating_sub(indent));
+    before.to_owned() + &lines.join(&format!("\n{}", " ".repeat(indent)))
+}
+
+/// Returns where the text of a line begins: behind the indentation, and a flag or verb with the gap after it.
+fn text_start(line: &str) -> usize {
+    let indented = line.trim_start();
+    if indented.len() == line.len() {
+        return 0;
+    }
+    let text = indented.split_once("  ").map_or(indented, |(_, text)| text.trim_start());
+    line.len() - text.len()
 }
 
 fn is_of_connection(arg: &Arg) -> bool {
@@ -77,11 +157,11 @@ fn groups(program: &Command) -> String {
 
 /// Prints the flags for the cluster and the user.
 pub(super) fn print_options() -> anyhow::Result<()> {
-    files::print(&options())
+    files::print(&within(&options(), width()))
 }
 
 fn options() -> String {
-    let flags = super::connection_flags().name("options");
+    let flags = super::connection_flags().name("options").term_width(width());
     let text = flags.disable_help_flag(true).help_template("{all-args}").render_help().to_string();
     format!(
         "Flags of each verb that asks a cluster. They may also stand before the verb.\n\n{}\n",
@@ -128,6 +208,61 @@ mod tests {
             // Verbs of kubectl have no flags of their own.
             assert!(help.find("Options:\n").is_none_or(|options| options < examples), "{path:?}: {help}");
         }
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for (path, help, _) in helps() {
+            // Usage and examples are copied, and stay in one line.
+            for line in
+                help.lines().filter(|line| line.starts_with("Usage: ") || line.starts_with("  sluice "))
+            {
+                assert!(line.chars().count() <= WIDTH, "{path:?}: {line}");
+            }
+            for width in [WIDTH, 90, MAX_WIDTH] {
+                let shown = within(&help, width);
+                let wide = shown.lines().find(|line| line.chars().count() > width);
+                assert_eq!(wide, None, "{path:?}");
+                let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+                assert_eq!(words(&shown), words(&help), "{path:?}: nothing is lost");
+            }
+        }
+        assert_eq!(within(&options(), WIDTH).lines().find(|line| line.chars().count() > WIDTH), None);
+    }
+
+    #[test]
+    fn what_follows_a_line_is_below_its_text() {
+        for (line, expected) in [
+            ("one two three", "one two\nthree"),
+            ("  -a, --all  one two", "  -a, --all  one\n             two"),
+            (
+                "  \u{1b}[1m--all\u{1b}[0m  one two three",
+                "  \u{1b}[1m--all\u{1b}[0m  one two\n         three",
+            ),
+            ("    one two three", "    one two\n    three"),
+        ] {
+            let width = expected.lines().map(shown_width).max().unwrap();
+            assert_eq!(within(line, width), format!("{expected}\n"));
+        }
+    }
+
+    #[test]
+    fn help_is_printed_as_help() {
+        for (words, is_error) in [(&["sluice", "list", "--help"][..], false), (&["sluice"], true)] {
+            let given = add(Cli::command()).try_get_matches_from(words).unwrap_err();
+            let kind = given.kind();
+            let text = given.render().to_string();
+            let shown = wrapped(given);
+            assert_eq!((shown.kind(), shown.use_stderr()), (kind, is_error), "{words:?}");
+            assert!(shown.render().to_string().lines().all(|line| line.chars().count() <= MAX_WIDTH));
+            assert_eq!(
+                shown.render().to_string().split_whitespace().count(),
+                text.split_whitespace().count()
+            );
+        }
+        let wrong = add(Cli::command()).try_get_matches_from(["sluice", "lst"]).unwrap_err();
+        let text = wrong.to_string();
+        assert_eq!(wrapped(wrong).to_string(), text);
     }
 
     #[test]

@@ -91,8 +91,8 @@ pub(crate) fn run(args: &KubectlArgs) -> anyhow::Result<ExitCode> {
 /// their exit status.
 fn own(args: &KubectlArgs) -> DescribeArgs {
     let words = std::iter::once(OsString::from("sluice describe")).chain(args.rest.iter().cloned());
-    let command = help::added(DescribeArgs::command(), "describe", false);
-    let matches = command.try_get_matches_from(words).unwrap_or_else(|error| error.exit());
+    let command = help::added(DescribeArgs::command(), ("sluice describe", "describe"), false);
+    let matches = command.try_get_matches_from(words).unwrap_or_else(|error| help::wrapped(error).exit());
     DescribeArgs::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
