@@ -16,7 +16,9 @@ use super::changing::patch;
 use super::connection::{ConnectionArgs, Session};
 use super::failure::{NOT_FOUND, Outcomes, not_found};
 use super::kinds::PeopleKind;
+use super::pages::encoded;
 use super::preview::{self, Preview};
+use super::reading::clock;
 use super::targets::{self, Owner, Target};
 use super::writing::{DryRun, Writer};
 use super::{counted, note, note_lines};
@@ -134,7 +136,9 @@ impl Move<'_> {
         }
         let has_quota = is_true(&target.workload, "QuotaReserved");
         if has_quota && !self.evict {
-            return Err(refusal(&target, &names));
+            let (namespace, name) = (encoded(target.namespace()), encoded(target.name()));
+            let path = format!("namespaces/{namespace}/workloadviews/{name}");
+            return Err(refusal(&target, &names, clock::of_manager(self.session, &path).await));
         }
         let before = cluster_queue(self.session, &from).await?;
         note(&format!(
@@ -242,7 +246,8 @@ pub(super) fn subject(target: &Target) -> String {
     }
 }
 
-fn refusal(target: &Target, names: &str) -> anyhow::Error {
+/// Returns the error for a Workload with quota, whose pods would be stopped. `now` is the time to which their run time counts.
+fn refusal(target: &Target, names: &str, now: Timestamp) -> anyhow::Error {
     let pods: usize = target
         .workload
         .pointer("/status/admission/podSetAssignments")
@@ -251,7 +256,7 @@ fn refusal(target: &Target, names: &str) -> anyhow::Error {
         .flatten()
         .filter_map(|assignment| usize::try_from(assignment.get("count")?.as_u64()?).ok())
         .sum();
-    match run_time(&target.workload, Timestamp::now()) {
+    match run_time(&target.workload, now) {
         Some(seconds) => {
             anyhow!(
                 "{names} is admitted; moving it stops {} that have run for {}: use --evict",

@@ -72,6 +72,11 @@ impl SourceArgs {
         }
     }
 
+    /// Returns whether the flag allows an answer of the manager.
+    pub(super) const fn allows_manager(&self) -> bool {
+        matches!(self.source, Source::Auto | Source::Manager)
+    }
+
     /// Returns an error if a flag selects another source than the cluster, because `what` is only there.
     pub(super) fn check_cluster(&self, what: &str) -> anyhow::Result<()> {
         match self.source {

@@ -1,6 +1,7 @@
 //! The command line for people.
 
 mod changing;
+mod clocks;
 mod connections;
 mod export;
 mod history_texts;

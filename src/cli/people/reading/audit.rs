@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{TableArgs, ViewQuery, note_partial, read, rows};
+use super::{TableArgs, ViewQuery, note_partial, read, rows, time_of};
 use crate::api::similar;
 use crate::cli::files;
 use crate::cli::people::closed::Closed;
@@ -131,7 +131,7 @@ pub(super) fn without_time(list: &Value) -> Value {
 fn note_age(list: &Value) {
     let checked =
         list.get("checkedAt").and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
-    let seconds = checked.map_or(0, |checked| Timestamp::now().duration_since(checked).as_secs());
+    let seconds = checked.map_or(0, |checked| time_of(list).duration_since(checked).as_secs());
     if seconds >= STALE_SECONDS {
         note(&format!("note: checked {seconds}s ago; the manager checks at most once a minute"));
     }

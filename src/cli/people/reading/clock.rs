@@ -3,15 +3,35 @@
 //! Invariant: a difference to the manager's time counts only if it can be that of the clocks: a manager that has heard nothing for long
 //! answers with the time of its state.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
+use crate::cli::people::connection::Session;
+use crate::cli::people::source::VIEWS;
 use crate::visibility::views::SourceKind;
 
 /// Least difference to the manager's time by which the clock of this machine is taken to be wrong.
 const WRONG_CLOCK: SignedDuration = SignedDuration::from_mins(1);
 /// Most of it: by more, the manager has heard nothing for long.
 const SILENT: SignedDuration = SignedDuration::from_hours(1);
+
+/// Longest time to wait for the manager only because of its clock.
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Returns the time to which the ages of objects count: now, by the clock of the manager if that of this machine is wrong, or the time of
+/// a dump. `path`, below the version of the manager's group, is what the manager is asked for, because its answer has its time.
+pub(in crate::cli::people) async fn of_manager(session: &Session, path: &str) -> Timestamp {
+    if session.dump.is_some() {
+        return session.now();
+    }
+    let path = format!("{VIEWS}/{path}");
+    match tokio::time::timeout(CLOCK_TIMEOUT, session.caller.get(&path)).await {
+        Ok(Ok(answer)) => time_of(&answer),
+        _ => session.now(),
+    }
+}
 
 /// Returns the time from which run times count: that of this machine, or that of the manager if they differ. The answer of the manager
 /// is new, so that the difference is that of the clocks.

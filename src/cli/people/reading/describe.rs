@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use serde_json::Value;
 
-use super::{TableArgs, ask, encoded, read, why};
+use super::{TableArgs, ask, encoded, read, time_of, why};
 use crate::cache::{ApiResourceInfo, Kind};
 use crate::cli::files;
 use crate::cli::people::connection::{ConnectionArgs, Session};
@@ -125,7 +125,7 @@ async fn describe(kind: Described, args: &DescribeArgs) -> anyhow::Result<ExitCo
         if number > 0 {
             files::print("\n\n")?;
         }
-        let described = One { session: &session, kind, name, look: args.table.look(session.now()) };
+        let described = One { session: &session, kind, name, table: &args.table };
         match described.print().await {
             Ok(true) => {}
             Ok(false) => worst = ExitCode::from(EXIT_PARTIAL),
@@ -144,33 +144,52 @@ struct One<'a> {
     session: &'a Session,
     kind: Described,
     name: &'a str,
+    table: &'a TableArgs,
+}
+
+/// What is known of an object.
+struct Known {
+    object: Value,
+    /// Text of the answer about it.
+    text: String,
     look: Look,
 }
 
 impl One<'_> {
     /// Prints the object; returns whether all parts could be read.
     async fn print(&self) -> anyhow::Result<bool> {
-        let (object, answer) = match self.kind {
+        let Known { object, text, look } = match self.kind {
             Described::Workload | Described::Job => self.workload().await?,
             Described::ClusterQueue => self.cluster_queue().await?,
             Described::LocalQueue => self.local_queue().await?,
             Described::Cohort => self.cohort().await?,
         };
-        let mut parts = vec![fields_text(&object), answer, conditions(&object, self.look)];
+        let mut parts = vec![fields_text(&object), text, conditions(&object, look)];
         let events_read = self.events(&object).await?;
-        parts.push(events(events_read.as_deref(), self.look));
+        parts.push(events(events_read.as_deref(), look));
         parts.retain(|part| !part.is_empty());
         files::print(&parts.join("\n"))?;
         Ok(events_read.is_some())
     }
 
-    async fn workload(&self) -> anyhow::Result<(Value, String)> {
+    /// Returns an object with the text of the answer about it, whose clock counts for its conditions and events, too.
+    fn known(
+        &self,
+        object: Value,
+        answer: &Value,
+        text: impl FnOnce(Look) -> anyhow::Result<String>,
+    ) -> anyhow::Result<Known> {
+        let look = self.table.look(time_of(answer));
+        Ok(Known { object, text: text(look)?, look })
+    }
+
+    async fn workload(&self) -> anyhow::Result<Known> {
         let mut discovery = Discovery::new(&self.session.caller);
         let (namespace, name) = why::workload(self.session, &mut discovery, self.name).await?;
         let object = self.session.caller.get(&PeopleKind::Workload.object(&namespace, &name)).await?;
         let path = format!("namespaces/{}/workloadviews/{}/verdict", encoded(&namespace), encoded(&name));
         let answer = ask(self.session, &path, "workloadviews/verdict").await?;
-        Ok((object, views::why(&read::<Answer<Verdict>>(&answer)?, false, self.look)))
+        self.known(object, &answer, |look| Ok(views::why(&read::<Answer<Verdict>>(&answer)?, false, look)))
     }
 
     /// Reads an object of a kind of Kueue. If it does not exist, the error has similar names.
@@ -192,24 +211,28 @@ impl One<'_> {
         }
     }
 
-    async fn cluster_queue(&self) -> anyhow::Result<(Value, String)> {
+    async fn cluster_queue(&self) -> anyhow::Result<Known> {
         let object = self.object(&PeopleKind::ClusterQueue.resource()).await?.unwrap_or_default();
         let path = format!("clusterqueueviews/{}", encoded(self.name));
-        let view: ClusterQueueView = read(&ask(self.session, &path, "clusterqueueviews").await?)?;
+        let answer = ask(self.session, &path, "clusterqueueviews").await?;
+        let view: ClusterQueueView = read(&answer)?;
         let counts = counts(view.pending, view.reserving, view.admitted);
-        Ok((object, format!("{counts}\n{}", views::quota_table(&view.quota, self.look))))
+        let text = |look| Ok(format!("{counts}\n{}", views::quota_table(&view.quota, look)));
+        self.known(object, &answer, text)
     }
 
-    async fn local_queue(&self) -> anyhow::Result<(Value, String)> {
+    async fn local_queue(&self) -> anyhow::Result<Known> {
         let object = self.object(&PeopleKind::LocalQueue.resource()).await?.unwrap_or_default();
         let namespace = encoded(&self.session.namespace);
         let path = format!("namespaces/{namespace}/localqueueviews/{}", encoded(self.name));
-        let view: LocalQueueView = read(&ask(self.session, &path, "localqueueviews").await?)?;
+        let answer = ask(self.session, &path, "localqueueviews").await?;
+        let view: LocalQueueView = read(&answer)?;
         let counts = counts(view.pending, view.reserving, view.admitted);
-        Ok((object, format!("{counts}\n{}", views::local_quota_table(&view.quota, self.look))))
+        let text = |look| Ok(format!("{counts}\n{}", views::local_quota_table(&view.quota, look)));
+        self.known(object, &answer, text)
     }
 
-    async fn cohort(&self) -> anyhow::Result<(Value, String)> {
+    async fn cohort(&self) -> anyhow::Result<Known> {
         let object = self.object(&Kind::Cohort.resource()).await?;
         let path = format!("cohortviews/{}", encoded(self.name));
         let answer = match ask(self.session, &path, "cohortviews").await {
@@ -227,7 +250,8 @@ impl One<'_> {
             if names.is_empty() { String::new() } else { format!("{label} below it: {}\n", names.join(", ")) }
         };
         let lines = below("Cohorts", &view.cohorts) + &below("ClusterQueues", &view.cluster_queues);
-        Ok((object, format!("{lines}\n{}", views::quota_table(&view.quota, self.look))))
+        let text = |look| Ok(format!("{lines}\n{}", views::quota_table(&view.quota, look)));
+        self.known(object, &answer, text)
     }
 
     /// Returns the events of an object; `None` if the user may not read them.

@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::export_file::{ExportFile, Parameters, Progress};
-use super::usage::period_start;
-use super::{PAGE, TableArgs, ask, read};
+use super::usage::PeriodTime;
+use super::{PAGE, TableArgs, ask, read, time_of};
 use crate::cli::files;
 use crate::cli::people::closed::Closed;
 use crate::cli::people::connection::{ConnectionArgs, Session};
@@ -34,11 +34,11 @@ const RETRIES: u32 = 5;
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
     /// Start of the period: a duration as 24h or 30d, or a time.
-    #[arg(long, value_name = "TIME", value_parser = given)]
-    since: Given,
+    #[arg(long, value_name = "TIME", value_parser = PeriodTime::parse)]
+    since: PeriodTime,
     /// End of the period: a duration before now, or a time. Default: now, or with --rollup the last hour or day that has ended.
-    #[arg(long, value_name = "TIME", value_parser = given)]
-    until: Option<Given>,
+    #[arg(long, value_name = "TIME", value_parser = PeriodTime::parse)]
+    until: Option<PeriodTime>,
     /// Lines of JSON, or comma-separated values (RFC 4180) with a header.
     #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
     format: ExportFormat,
@@ -59,17 +59,6 @@ enum ExportFormat {
     Csv,
 }
 
-/// A time, and its text on the command line.
-#[derive(Clone, Debug)]
-struct Given {
-    text: String,
-    time: Timestamp,
-}
-
-fn given(text: &str) -> Result<Given, String> {
-    Ok(Given { text: text.to_owned(), time: period_start(text)? })
-}
-
 /// Destination of the rows.
 enum Sink {
     Output,
@@ -78,7 +67,7 @@ enum Sink {
 
 impl ExportArgs {
     fn check(&self, connection: &ConnectionArgs) -> anyhow::Result<()> {
-        if self.until.as_ref().is_some_and(|until| until.time <= self.since.time) {
+        if self.until.as_ref().is_some_and(|until| until.is_reversed(&self.since)) {
             return Err(wrong_use("--until: the end of the period is not after its start"));
         }
         if self.all_namespaces && connection.namespace.is_some() {
@@ -89,7 +78,7 @@ impl ExportArgs {
 
     /// Returns the parameters in which a continued run must equal the former one.
     async fn parameters(&self, connection: &ConnectionArgs) -> anyhow::Result<Parameters> {
-        let text = |given: Option<&Given>| given.map(|given| given.text.clone()).unwrap_or_default();
+        let text = |time: Option<&PeriodTime>| time.map(PeriodTime::text).unwrap_or_default().to_owned();
         let format = match self.format {
             ExportFormat::Jsonl => "jsonl",
             ExportFormat::Csv => "csv",
@@ -107,12 +96,12 @@ impl ExportArgs {
     }
 
     fn query(&self, progress: &Progress) -> String {
-        let mut query = format!("?limit={PAGE}&since={}", encoded(&progress.since.to_string()));
-        let until = self.until.as_ref().map(|until| until.time.to_string());
         let rollup = self.rollup.map(Rollup::as_str);
         let next = Some(progress.next.as_str()).filter(|token| !token.is_empty());
-        // After the first page, the token contains the period.
-        let until = until.as_deref().filter(|_| next.is_none());
+        // The manager counts durations. After the first page, the token contains the period.
+        let since = next.map_or_else(|| self.since.text().to_owned(), |_| progress.since.to_string());
+        let mut query = format!("?limit={PAGE}&since={}", encoded(&since));
+        let until = self.until.as_ref().map(PeriodTime::text).filter(|_| next.is_none());
         for (name, value) in [("until", until), ("rollup", rollup), ("continue", next)] {
             if let Some(value) = value {
                 let _ = write!(query, "&{name}={}", encoded(value));
@@ -233,7 +222,7 @@ pub(super) async fn run(
     args.check(connection)?;
     table.check_manager("the durable record")?;
     let session = connection.connect().await?;
-    let mut progress = Progress { since: args.since.time, ..Progress::default() };
+    let (mut progress, mut now) = (Progress::default(), session.now());
     let mut sink = Sink::Output;
     // `-` is standard output, as for other commands.
     let file = args.file.as_ref().filter(|path| path.as_os_str() != "-");
@@ -246,8 +235,9 @@ pub(super) async fn run(
         }
     }
     while !progress.is_done {
-        if let Err(error) = add_page(args, (&session, connection), &mut sink, &mut progress).await {
-            return Err(sink.failed(error, &progress));
+        match add_page(args, (&session, connection), &mut sink, &mut progress).await {
+            Ok(time) => now = time,
+            Err(error) => return Err(sink.failed(error, &progress)),
         }
     }
     if let (Sink::File(written), Some(path)) = (sink, file) {
@@ -255,25 +245,28 @@ pub(super) async fn run(
         note(&format!("{} rows in {}", progress.rows, path.display()));
     }
     let recorded = &progress.recorded;
-    let look = table.look(Timestamp::now());
+    let look = table.look(now);
     note(&format!("{}{}.", views::recorded(recorded, progress.since, look), views::conservation(recorded)));
     Ok(if recorded.complete { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
 }
 
-/// Reads the next page and writes it.
+/// Reads the next page and writes it. Returns the time by the manager's clock.
 async fn add_page(
     args: &ExportArgs,
     (session, connection): (&Session, &ConnectionArgs),
     sink: &mut Sink,
     progress: &mut Progress,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Timestamp> {
     let mut after = progress.clone();
     let mut page = args.page(session, connection, &mut after).await?;
     let UsageRecordReport { metadata, items, recorded } = read(&page)?;
     if !metadata.continue_token.is_empty() && metadata.continue_token == progress.next {
         bail!("the server's answer does not go on after {} rows", progress.rows);
     }
-    let is_first = progress.next.is_empty();
+    let (is_first, now) = (progress.next.is_empty(), time_of(&page));
+    if is_first {
+        after.since = args.since.at(now);
+    }
     let text = args.text(&mut page, is_first)?;
     after.is_done = metadata.continue_token.is_empty();
     after.next = metadata.continue_token;
@@ -282,5 +275,5 @@ async fn add_page(
     after.recorded = recorded;
     sink.write(&text, &after)?;
     *progress = after;
-    Ok(())
+    Ok(now)
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{TableArgs, WatchArgs};
@@ -47,15 +48,22 @@ pub(super) async fn run(
 ) -> anyhow::Result<ExitCode> {
     args.framework_files.add()?;
     let session = table.connect_to_objects(connection).await?;
-    let read = async || read(&session, &args.name).await;
-    let compared = |parts: &JobParts| objects(parts);
-    let print = |parts: &JobParts| {
+    let read = async || {
+        let parts = read(&session, &args.name).await?;
+        let text = |pointer: &str| text_at(parts.workloads.first()?, pointer).map(encoded);
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        let (namespace, name) = (namespace.unwrap_or_default(), name.unwrap_or_default());
+        let now = table.now(&session, &format!("namespaces/{namespace}/workloadviews/{name}")).await;
+        Ok((parts, now))
+    };
+    let compared = |(parts, _): &(JobParts, Timestamp)| objects(parts);
+    let print = |(parts, now): &(JobParts, Timestamp)| {
         let shown = objects(parts);
         match table.format()? {
             Some(format) => files::print(
                 &format.text(&shown, table.output.show_managed_fields).map_err(anyhow::Error::msg)?,
             )?,
-            None => files::print(&job_tree(parts, args.uid, table.look(session.now())))?,
+            None => files::print(&job_tree(parts, args.uid, table.look(*now)))?,
         }
         let is_partial =
             [&parts.pods, &parts.provisioning].iter().any(|part| matches!(part, Part::Forbidden));

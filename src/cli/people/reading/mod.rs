@@ -4,7 +4,7 @@
 
 pub(super) mod audit;
 pub(super) mod capacity;
-mod clock;
+pub(super) mod clock;
 pub(super) mod describe;
 mod export;
 mod export_file;
@@ -122,10 +122,25 @@ impl TableArgs {
         answer: &Value,
         text: impl FnOnce(T, Look) -> anyhow::Result<String>,
     ) -> anyhow::Result<()> {
+        self.print_at(answer, time_of(answer), text)
+    }
+
+    /// Prints a part of an answer, with ages counted to a time.
+    fn print_at<T: DeserializeOwned>(
+        &self,
+        answer: &Value,
+        now: Timestamp,
+        text: impl FnOnce(T, Look) -> anyhow::Result<String>,
+    ) -> anyhow::Result<()> {
         match self.format()? {
             Some(format) => files::print(&format.text(answer, true).map_err(anyhow::Error::msg)?),
-            None => files::print(&text(read(answer)?, self.look(time_of(answer)))?),
+            None => files::print(&text(read(answer)?, self.look(now))?),
         }
+    }
+
+    /// Returns the time to which the ages of objects count that the manager has not made (see `clock::of_manager`).
+    pub(super) async fn now(&self, session: &Session, path: &str) -> Timestamp {
+        if self.source.allows_manager() { clock::of_manager(session, path).await } else { session.now() }
     }
 
     /// Returns a session with the source of objects: the cluster, or a file.

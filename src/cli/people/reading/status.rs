@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
-use super::{PAGE, TableArgs, ViewQuery, WatchArgs, encoded, note_partial, read, rows};
+use super::{PAGE, TableArgs, ViewQuery, WatchArgs, encoded, note_partial, read, rows, time_of};
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::kinds::MANAGER;
 use crate::people::views;
@@ -55,7 +55,8 @@ fn print(args: &StatusArgs, list: &Value) -> anyhow::Result<ExitCode> {
     };
     let view = views.get(place).context("replica")?;
     let answer = list.pointer(&format!("/items/{place}")).cloned().unwrap_or_else(|| json!(null));
-    args.table.print(&answer, |_: Value, look| Ok(views::status(view, look)))?;
+    // The list has the time, not the row.
+    args.table.print_at(&answer, time_of(list), |_: Value, look| Ok(views::status(view, look)))?;
     let is_well = view.conditions.is_empty() && view.leader.is_some();
     Ok(if args.fail && !is_well { ExitCode::from(EXIT_NO) } else { ExitCode::SUCCESS })
 }

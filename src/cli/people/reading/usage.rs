@@ -66,34 +66,50 @@ fn groups() -> Vec<&'static str> {
     UsageGroup::ALL.map(UsageGroup::as_str).to_vec()
 }
 
-/// Parses the start of a period that ends now.
-pub(super) fn period_start(text: &str) -> Result<Timestamp, String> {
-    since(text, Timestamp::now())
-}
-
 /// A time, or a duration before now. The manager counts the duration: the clock of this machine may differ from that of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PeriodTime(String);
+pub(super) struct PeriodTime {
+    text: String,
+    /// The time; `None` for a duration.
+    time: Option<Timestamp>,
+}
 
 impl PeriodTime {
-    /// Parses a time or a duration.
+    /// Parses a time or a duration. Whether a time is in the future is for the manager to say.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        period_start(text).map(|_| Self(text.to_owned()))
+        let time: Option<Timestamp> = text.parse().ok();
+        if time.is_none() {
+            since(text, Timestamp::UNIX_EPOCH)?;
+        }
+        Ok(Self { text: text.to_owned(), time })
     }
 
     /// Returns the time a day ago.
     pub(super) fn day_ago() -> Self {
-        Self(DEFAULT_PERIOD.to_owned())
+        Self { text: DEFAULT_PERIOD.to_owned(), time: None }
     }
 
     /// Returns the text, for a question.
     pub(super) fn text(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// Returns the time, at this one.
     pub(super) fn at(&self, now: Timestamp) -> Timestamp {
-        since(&self.0, now).unwrap_or(now)
+        match self.time {
+            Some(time) => time.min(now),
+            None => since(&self.text, now).unwrap_or(now),
+        }
+    }
+
+    /// Returns whether this time is not after the start of a period, as far as that is known without a clock: a time and a duration are
+    /// compared by the manager.
+    pub(super) fn is_reversed(&self, start: &Self) -> bool {
+        match (self.time, start.time) {
+            (Some(end), Some(start)) => end <= start,
+            (None, None) => self.at(Timestamp::UNIX_EPOCH) <= start.at(Timestamp::UNIX_EPOCH),
+            _ => false,
+        }
     }
 }
 
@@ -184,8 +200,8 @@ pub(crate) async fn run(args: &UsageArgs) -> anyhow::Result<ExitCode> {
     if !is_csv {
         args.table.format()?;
     }
-    let (since, now) = (args.since.clone().unwrap_or_else(PeriodTime::day_ago), Timestamp::now());
-    if args.until.as_ref().is_some_and(|until| until.at(now) <= since.at(now)) {
+    let since = args.since.clone().unwrap_or_else(PeriodTime::day_ago);
+    if args.until.as_ref().is_some_and(|until| until.is_reversed(&since)) {
         return Err(wrong_use("--until: the end of the period is not after its start"));
     }
     args.table.check_manager("the history")?;
@@ -251,5 +267,20 @@ mod tests {
         let now = "2026-01-01T00:10:00Z".parse().unwrap();
         assert_eq!(PeriodTime::parse("10m").unwrap().at(now).to_string(), "2026-01-01T00:00:00Z");
         assert!(PeriodTime::parse("yesterday").is_err());
+        // The clock of this machine may be behind: what it takes for the future is no error.
+        let ahead = PeriodTime::parse("2999-01-01T00:00:00Z").unwrap();
+        assert_eq!((ahead.text(), ahead.at(now)), ("2999-01-01T00:00:00Z", now));
+        for (end, start, expected) in [
+            ("2h", "1h", true),
+            ("1h", "1h", true),
+            ("1h", "2h", false),
+            ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z", true),
+            ("2999-01-01T00:00:01Z", "2999-01-01T00:00:00Z", false),
+            ("2026-01-01T00:00:00Z", "1h", false),
+            ("1h", "2999-01-01T00:00:00Z", false),
+        ] {
+            let parse = |text: &str| PeriodTime::parse(text).unwrap();
+            assert_eq!(parse(end).is_reversed(&parse(start)), expected, "{start} {end}");
+        }
     }
 }

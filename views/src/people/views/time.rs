@@ -10,10 +10,14 @@ use jiff::tz::Offset;
 /// Days before and after today on which the name of a weekday is unambiguous.
 const WEEKDAYS: i64 = 6;
 const DAY_HOURS: i64 = 24;
+/// Seconds by which the clock of a writer may be ahead of that to which ages are counted without its being wrong.
+const CLOCKS_DIFFER: i64 = 60;
 
 /// Returns how long ago a time was; `-` if it is not known.
 pub(in crate::people) fn since(time: Option<Timestamp>, look: Look) -> String {
-    time.map_or_else(|| "-".to_owned(), |time| human(look.now.as_second() - time.as_second()))
+    let seconds = |time: Timestamp| look.now.as_second().saturating_sub(time.as_second());
+    let shown = |seconds: i64| if (-CLOCKS_DIFFER..0).contains(&seconds) { 0 } else { seconds };
+    time.map_or_else(|| "-".to_owned(), |time| human(shown(seconds(time))))
 }
 
 /// Returns a time to the second: `19:08:56Z`, `Fri 19:08:56Z`, `2026-11-20 19:08:56Z`.
@@ -74,6 +78,12 @@ mod tests {
         }
         for time in [Timestamp::MIN, Timestamp::MAX] {
             assert!(at(time, look(berlin)).ends_with("+01:00"));
+        }
+        // Clocks differ by some seconds.
+        let now = look(berlin).now.as_second();
+        for (ago, expected) in [(90, "90s"), (0, "0s"), (-2, "0s"), (-60, "0s"), (-61, "<invalid>")] {
+            let time = Timestamp::from_second(now - ago).unwrap();
+            assert_eq!(since(Some(time), look(berlin)), expected);
         }
     }
 }
