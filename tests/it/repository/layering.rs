@@ -245,6 +245,77 @@ fn packages_list_their_modules_in_order() {
     }
 }
 
+/// Returns the imports between modules as pairs of places in the order of dependencies: a module, and one that it imports.
+fn imported() -> BTreeSet<(usize, usize)> {
+    let layers = layers();
+    let mut found = BTreeSet::new();
+    for (file, text) in all(&SOURCES) {
+        let Some(own) = layer_of(&file) else { continue };
+        let text = code(&text);
+        let names = text.lines().flat_map(imports);
+        let below = names.filter_map(|name| layers.iter().position(|layer| *layer == name));
+        found.extend(below.filter(|below| *below != own).map(|below| (own, below)));
+    }
+    found
+}
+
+/// Returns the arrows of a Mermaid picture as pairs of nodes.
+fn arrows(picture: &str) -> BTreeSet<(&str, &str)> {
+    let mut arrows = BTreeSet::new();
+    for line in picture.lines() {
+        let chain: Vec<Vec<&str>> =
+            line.split("-->").map(|nodes| nodes.split('&').map(str::trim).collect()).collect();
+        for pair in chain.windows(2) {
+            for from in &pair[0] {
+                arrows.extend(pair[1].iter().map(|to| (*from, *to)));
+            }
+        }
+    }
+    arrows
+}
+
+#[test]
+fn arrows_of_a_picture_are_read() {
+    let picture = "flowchart TB\n    subgraph box [name]\n        a & b --> c --> d\n    end\n";
+    assert_eq!(arrows(picture), BTreeSet::from([("a", "c"), ("b", "c"), ("c", "d")]));
+}
+
+/// The picture is the structure: its arrows are imports and lead downwards, and each import follows from them. Mermaid puts a
+/// node into the first box that names it, so a box names the modules of its package alone.
+#[test]
+fn picture_shows_modules_and_their_imports() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, picture) = page.split_once("\n## Packages\n").expect("a section on packages");
+    let (_, picture) = picture.split_once("```mermaid\n").expect("a picture");
+    let (picture, _) = picture.split_once("```").expect("the end of the picture");
+    for (package, _, modules) in PACKAGES {
+        let (_, inside) = picture.split_once(&format!(" [{package}]\n")).expect(package);
+        let (inside, _) = inside.split_once("    end\n").expect(package);
+        let named: BTreeSet<&str> = arrows(inside).into_iter().flat_map(|(from, to)| [from, to]).collect();
+        assert_eq!(named, modules.iter().copied().collect::<BTreeSet<&str>>(), "{package}");
+    }
+    let layers = layers();
+    let place = |name: &str| {
+        let place = layers.iter().position(|layer| *layer == name);
+        place.unwrap_or_else(|| panic!("{name} is no module"))
+    };
+    let drawn: BTreeSet<(usize, usize)> =
+        arrows(picture).into_iter().map(|(from, to)| (place(from), place(to))).collect();
+    let imported = imported();
+    // What arrows lead to from each module; that of earlier modules is complete, as arrows lead to them alone.
+    let mut reached = vec![BTreeSet::new(); layers.len()];
+    for (from, to) in &drawn {
+        assert!(to < from, "{} --> {} leads upwards", layers[*from], layers[*to]);
+        assert!(imported.contains(&(*from, *to)), "{} does not import {}", layers[*from], layers[*to]);
+        let below = reached[*to].clone();
+        reached[*from].extend(below);
+        reached[*from].insert(*to);
+    }
+    for (from, to) in imported {
+        assert!(reached[from].contains(&to), "no arrows lead from {} to {}", layers[from], layers[to]);
+    }
+}
+
 /// Paths such as `sluice::quota` name the modules of all packages, so that tests need not know where a module is.
 #[test]
 fn library_has_the_modules_of_all_packages() {
