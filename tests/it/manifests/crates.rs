@@ -2,7 +2,7 @@
 //! those before it alone. Cargo.lock lists what their manifests name, and what that is built from.
 
 use crate::fixtures::manifests::root;
-use crate::repository::layering::{PACKAGES, PURE};
+use crate::fixtures::packages::{PACKAGES, PURE};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 

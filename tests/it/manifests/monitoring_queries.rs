@@ -1,8 +1,8 @@
 //! The metrics and labels that alerts and dashboards name exist: in Kueue's list or in docs/metrics.md, each of which another
 //! test compares with what is exported.
 
+use crate::fixtures::metrics_page::KUEUE;
 use crate::manifests::monitoring::{alerts, dashboards};
-use crate::views::metrics::KUEUE;
 use regex::Regex;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,10 +1,10 @@
 //! The table of addresses as tenants ask for them is whole, and the server answers each as it says: with the access to the own
 //! namespace alone, or with the right that is missing and without a question to the state.
 
+use crate::fixtures::dashboard_server::{Fixture, stream};
 use crate::fixtures::manifests::root;
 use crate::fixtures::tenant_routes::{TENANT_ROUTES, TenantAnswer, TenantNames, TenantRoute};
 use crate::pages::registers::{name_of, questions};
-use crate::shell::dashboard::{Fixture, stream};
 use http::StatusCode;
 use regex::Regex;
 use sluice::dashboard::{ObjectName, PageQuestion, encode};

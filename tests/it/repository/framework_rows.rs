@@ -1,7 +1,7 @@
 //! Each part of a row of the table of frameworks is read by code, no row takes parts of the row of another kind, and what rows
 //! consist of names no kind.
 
-use crate::repository::layering::SOURCES;
+use crate::fixtures::packages::SOURCES;
 use regex::Regex;
 use sluice::frameworks::frameworks;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,8 +3,9 @@
 mod commits;
 mod dockerfile;
 mod end_to_end_cases;
+mod folder_imports;
 mod framework_rows;
-pub(crate) mod layering;
+mod layering;
 mod own_events;
 mod pages;
 mod test_folders;

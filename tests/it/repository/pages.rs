@@ -2,7 +2,7 @@
 //! lead somewhere, files that are named exist, and docs/troubleshoot.md has every pending reason.
 
 use crate::fixtures::manifests::root;
-use crate::repository::layering::PACKAGES;
+use crate::fixtures::packages::PACKAGES;
 use regex::Regex;
 use sluice::api::reason::PendingReason;
 use std::collections::BTreeSet;

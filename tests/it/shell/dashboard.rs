@@ -1,184 +1,13 @@
 //! The dashboard over HTTP against a scripted API server: headers, forms of answers, streams.
 
-use crate::fixtures::recorded_pages::{self, RecordedPage};
-use crate::fixtures::scripted_client::scripted_client_with_body;
-use axum::Router;
+use crate::fixtures::dashboard_server::{Fixture, stream};
 use axum::body::Body;
-use flate2::read::GzDecoder;
-use http::{HeaderMap, Request, StatusCode};
+use http::StatusCode;
 use http_body_util::BodyExt as _;
-use serde_json::{Value, json};
-use sluice::dashboard::{Freshness, Links, PageQuestion};
-use sluice::kube::client::{Caller, Rate};
-use sluice::server::dashboard::models::{Answering, Models, NoValue, Value as PageValue};
-use sluice::server::dashboard::{Settings, router};
-use sluice::server::user_authorizer::UserAuthorizer;
-use sluice::snapshot::JobName;
-use sluice::visibility::access::{Access, TenantDetail};
-use sluice::visibility::questions::WorkloadName;
+use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::Read as _;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::watch;
-use tower::ServiceExt as _;
-
-pub(crate) const HOST: &str = "sluice.example:8443";
-
-/// Recorded values, and the accesses with which they were asked for.
-#[derive(Default)]
-pub(crate) struct Recorded {
-    version: AtomicU64,
-    pub(crate) asked: Mutex<Vec<(PageQuestion, Access)>>,
-    pending: Mutex<Option<u64>>,
-    /// Namespaces in which each user has submitted something; submitters are not known if there are none.
-    pub(crate) own: Mutex<Vec<String>>,
-}
-
-/// What an address asks for.
-pub(crate) fn asked(address: &str) -> PageQuestion {
-    PageQuestion::parse(address).unwrap().0
-}
-
-impl Recorded {
-    /// Returns the value of a page; of the start page, with the number of pending workloads that a test has set.
-    fn page(&self, page: &RecordedPage) -> PageValue {
-        let mut value = page.value().unwrap();
-        if let (Some(pending), "overview") = (*self.pending.lock().unwrap(), page.name) {
-            value["pending"] = pending.into();
-        }
-        PageValue::Page(page.with(value).unwrap())
-    }
-}
-
-impl Models for Recorded {
-    fn version(&self) -> (String, u64) {
-        ("recorded".to_owned(), self.version.load(Ordering::SeqCst))
-    }
-
-    fn freshness(&self) -> Freshness {
-        Freshness::Live
-    }
-
-    fn reads_submitters(&self) -> bool {
-        !self.own.lock().unwrap().is_empty()
-    }
-
-    fn own_namespaces(&self, _: &str) -> Vec<String> {
-        self.own.lock().unwrap().clone()
-    }
-
-    fn answer(&self, question: PageQuestion, access: Access, _: String) -> Answering<'_> {
-        self.asked.lock().unwrap().push((question.clone(), access));
-        let found = match (recorded_pages::answering(&question), question) {
-            (Some(page), _) => Ok(self.page(page)),
-            (None, PageQuestion::Job(JobName { namespace, name, .. })) => {
-                Ok(PageValue::Redirect(Box::new(PageQuestion::Workload(WorkloadName { namespace, name }))))
-            }
-            (None, PageQuestion::Overview(_)) => Err(NoValue::NotSynced { progress: "Starting.".to_owned() }),
-            (None, question) => Err(NoValue::NotFound {
-                text: format!("There is no {}.", question.page().object()),
-                similar: vec![("nlp".to_owned(), asked("/clusterqueues/nlp"))],
-            }),
-        };
-        Box::pin(async move { found })
-    }
-}
-
-/// Counts of reviews, and users without their rights.
-#[derive(Default)]
-pub(crate) struct Server {
-    pub(crate) token_reviews: AtomicU64,
-    pub(crate) access_reviews: AtomicU64,
-    revoked: Mutex<bool>,
-}
-
-impl Server {
-    /// The admin sees the cluster, the tenant the namespace nlp-train; the token of another audience belongs to the admin.
-    fn respond(&self, uri: &str, body: &Value) -> (u16, Value) {
-        if uri.contains("tokenreviews") {
-            self.token_reviews.fetch_add(1, Ordering::SeqCst);
-            let token = body["spec"]["token"].as_str().unwrap_or_default();
-            let (user, audience) = match token {
-                "admin" => ("ml-admin", "sluice-dashboard"),
-                "tenant" => ("system:serviceaccount:nlp-train:nlp-user", "sluice-dashboard"),
-                "other-audience" => ("ml-admin", "https://kubernetes.default.svc"),
-                _ if token.len() > 3_000 => ("ml-admin", "sluice-dashboard"),
-                _ => return (201, json!({"status": {"authenticated": false}})),
-            };
-            let user = json!({"username": user, "groups": ["g"], "extra": {"k": ["v"]}});
-            return (201, json!({"status": {"authenticated": true, "user": user, "audiences": [audience]}}));
-        }
-        self.access_reviews.fetch_add(1, Ordering::SeqCst);
-        let (spec, attributes) = (&body["spec"], &body["spec"]["resourceAttributes"]);
-        assert_eq!(attributes["group"], "visibility.sluice.dev");
-        assert_eq!((&attributes["verb"], &spec["groups"]), (&json!("list"), &json!(["g"])));
-        let whole = spec["user"] == "ml-admin";
-        let tenant = attributes["resource"] == "workloadviews" && attributes["namespace"] == "nlp-train";
-        let allowed = (whole || tenant) && !*self.revoked.lock().unwrap();
-        (201, json!({"status": {"allowed": allowed}}))
-    }
-}
-
-pub(crate) struct Fixture {
-    pub(crate) server: Arc<Server>,
-    pub(crate) recorded: Arc<Recorded>,
-    router: Router,
-    retire: watch::Sender<bool>,
-}
-
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: String,
-}
-
-impl Fixture {
-    pub(crate) fn new(prefix: &str) -> Self {
-        let (server, recorded) = (Arc::<Server>::default(), Arc::<Recorded>::default());
-        let scripted = Arc::clone(&server);
-        let (client, _) = scripted_client_with_body(move |_, uri, body| scripted.respond(uri, body));
-        let exhausted = Rate { per_second: 0.0, burst: 1.0 };
-        let caller = Caller::new(client, Duration::from_secs(5)).with_rate(Some(exhausted));
-        let (retire, retiring) = watch::channel(false);
-        let router = router(Settings {
-            links: Links::below(prefix).unwrap(),
-            authorizer: UserAuthorizer::new(&caller, "sluice-dashboard"),
-            models: recorded.clone(),
-            tenant_detail: TenantDetail::None,
-            objects: None,
-            retiring,
-        });
-        Self { server, recorded, router, retire }
-    }
-
-    pub(crate) async fn send(&self, request: Request<Body>) -> Answer {
-        let response = self.router.clone().oneshot(request).await.unwrap();
-        let (parts, body) = response.into_parts();
-        let bytes = body.collect().await.unwrap().to_bytes();
-        let body = if parts.headers.contains_key("content-encoding") {
-            let mut text = String::new();
-            GzDecoder::new(&bytes[..]).read_to_string(&mut text).unwrap();
-            text
-        } else {
-            String::from_utf8(bytes.to_vec()).unwrap()
-        };
-        Answer { status: parts.status, headers: parts.headers, body }
-    }
-
-    /// Asks with a token in the cookie, and more headers.
-    pub(crate) async fn get(&self, path: &str, token: &str, headers: &[(&str, &str)]) -> Answer {
-        let mut request = Request::get(path).header("host", HOST);
-        if !token.is_empty() {
-            request = request.header("cookie", format!("__Host-sluice={token}"));
-        }
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        self.send(request.body(Body::empty()).unwrap()).await
-    }
-}
 
 #[tokio::test]
 async fn every_answer_has_strict_headers() {
@@ -289,12 +118,6 @@ async fn next_event(body: &mut Body, name: &str) -> String {
         }
     };
     tokio::time::timeout(Duration::from_mins(2), reading).await.unwrap()
-}
-
-pub(crate) async fn stream(fixture: &Fixture, path: &str, token: &str) -> (StatusCode, Body) {
-    let request = Request::get(path).header("cookie", format!("__Host-sluice={token}"));
-    let response = fixture.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
-    (response.status(), response.into_body())
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! The dashboard over HTTP: signing in, rights, and forms of other places.
 
-use crate::shell::dashboard::{Answer, Fixture, HOST, asked, stream};
+use crate::fixtures::dashboard_server::{Answer, Fixture, HOST, asked, stream};
 use axum::body::Body;
 use http::{Request, StatusCode};
 use serde_json::Value;

@@ -3,7 +3,7 @@
 mod api_services;
 mod certificate_rotation;
 mod client_verifier;
-pub(crate) mod dashboard;
+mod dashboard;
 mod dashboard_rights;
 mod debug;
 mod definition_check;

@@ -1,8 +1,8 @@
 //! The group of views for a tenant, resource by resource: each is forbidden in the cluster, and in the own namespace names no other
 //! tenant. A resource or subresource without a row fails.
 
+use crate::fixtures::tenants::{SECRET, core};
 use crate::shell::views::Views;
-use crate::views::tenants::{SECRET, core};
 use sluice::server::apis::views::GROUP;
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::questions::Question;

@@ -1,11 +1,9 @@
 //! Two tenants share queues: nothing that is made for one names the other, in views, in answers of the leader and in findings.
 
-use crate::fixtures::leading_core::{Core, condition, put_job_and_workload};
+use crate::fixtures::leading_core::Core;
+use crate::fixtures::tenants::{SECRET, core};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
-use sluice::api::names::SUBMITTER_ANNOTATION;
-use sluice::cache::Kind;
-use sluice::reconciler::{CopiedKeys, CoreSettings, Delta};
 use sluice::scheduler::Supposition;
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::findings::audit;
@@ -16,62 +14,6 @@ use sluice::visibility::queue_views;
 use sluice::visibility::selector::WorkloadSelector;
 use sluice::visibility::views::Source;
 use sluice::visibility::workloads::{WorkloadQuery, workload, workloads};
-
-/// A word in every name of the other tenant.
-pub(crate) const SECRET: &str = "secret";
-
-/// A StrictFIFO queue in which workloads of the other tenant run, and are before those of `ns`; one of these was preempted.
-pub(crate) fn core() -> Core {
-    let copied = CopiedKeys { submitter: Some(SUBMITTER_ANNOTATION.to_owned()), ..CopiedKeys::default() };
-    let mut core = Core::new(CoreSettings { copied, ..CoreSettings::default() });
-    core.feed(Delta::Leading(false));
-    core.put(Kind::Namespace, json!({"metadata": {"name": "secret-ns"}}));
-    let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]}]);
-    core.put(Kind::ClusterQueue, json!({"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "cohortName": "team",
-        "queueingStrategy": "StrictFIFO", "preemption": {"withinClusterQueue": "LowerPriority"}, "resourceGroups": groups}}));
-    let queue =
-        json!({"metadata": {"name": "secret-lq", "namespace": "secret-ns"}, "spec": {"clusterQueue": "cq"}});
-    core.put(Kind::LocalQueue, queue);
-    let template = |cpu: &str| json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}]}});
-    let reserved = || condition("QuotaReserved", "True", "QuotaReserved");
-    put_job_and_workload(
-        &mut core,
-        ("secret-ns", "secret-runs", "secret-lq"),
-        (1, 9),
-        &template("1"),
-        &[reserved(), condition("Admitted", "True", "Admitted")],
-    );
-    put_job_and_workload(
-        &mut core,
-        ("secret-ns", "secret-head", "secret-lq"),
-        (1, 8),
-        &template("2"),
-        &[condition("QuotaReserved", "False", "WaitingForQuota")],
-    );
-    let mut behind = condition("QuotaReserved", "False", "WaitingForQuota");
-    behind["message"] = json!("behind secret-ns/secret-head in the StrictFIFO ClusterQueue cq");
-    put_job_and_workload(&mut core, ("ns", "waits", "lq"), (1, 1), &template("1"), &[behind]);
-    let mut preempted = condition("Preempted", "True", "InClusterQueue");
-    preempted["message"] = json!(
-        "Preempted to accommodate a workload (UID: 7, JobUID: 8) due to prioritization in the ClusterQueue; preemptor path: /team/cq; preemptee path: /team/cq"
-    );
-    put_job_and_workload(
-        &mut core,
-        ("ns", "was-preempted", "lq"),
-        (1, 0),
-        &template("1"),
-        &[condition("QuotaReserved", "False", "WaitingForQuota"), preempted],
-    );
-    put_job_and_workload(
-        &mut core,
-        ("ns", "runs", "lq"),
-        (1, 7),
-        &template("1"),
-        &[reserved(), condition("Admitted", "True", "Admitted")],
-    );
-    core.advance_seconds(120);
-    core
-}
 
 /// What the leader says to a question with this access.
 fn ask(core: &mut Core, access: &Access, name: &str) -> LeaderAnswer {

@@ -13,7 +13,7 @@ use sluice_core::api::validation::Gates;
 use sluice_core::frameworks::{Framework, Related, ReviewField, frameworks};
 
 use crate::fixtures::job_samples::{RelatedSamples, with_template};
-use crate::reviews::recorded::cases;
+use crate::fixtures::recorded_reviews::cases;
 
 use super::long_histories::SeededRandom;
 use crate::fixtures::builders::{sample, seed_and_multiplier};

@@ -1,5 +1,5 @@
 //! Answers to reviews, and conversions.
 
-pub(crate) mod recorded;
+mod recorded;
 mod recorded_conversions;
 mod stored_objects;

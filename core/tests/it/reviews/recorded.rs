@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::fixtures::recorded_reviews::cases;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 use sluice_core::admission::{AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReviewContext, review};
@@ -93,12 +94,6 @@ impl ObjectLookup for RecordedCluster {
     fn owner(&self, _: &str, _: &OwnerRef) -> Option<OwnerView> {
         None
     }
-}
-
-/// The recorded cases of a suite.
-pub(crate) fn cases(suite: &str) -> Vec<Value> {
-    let path = sluice_recorded::find(&format!("api/{suite}.jsonl.gz")).expect("a suite of recorded answers");
-    sluice_recorded::documents(&path).unwrap()
 }
 
 /// Applies a patch to an object: to the status alone, or to everything but the status.

@@ -1,7 +1,7 @@
 //! Conversions against recorded answers of an API server with Kueue's conversion webhook, as far as they do not depend on a
 //! server: what it defaults and removes follows from the generated schemas.
 
-use crate::reviews::recorded::cases;
+use crate::fixtures::recorded_reviews::cases;
 use serde_json::{Map, Value, json};
 use sluice_core::api::crd;
 use sluice_core::conversion::{Version, convert};

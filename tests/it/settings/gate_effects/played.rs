@@ -3,7 +3,7 @@
 use super::{Row, core_settings};
 use crate::fixtures::job_samples::RelatedSamples;
 use crate::fixtures::leading_core::{Core, JOB, condition, job, reserving_workload, workload, writes};
-use crate::views::metrics;
+use crate::fixtures::metrics_page::page_of_everything;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
@@ -115,7 +115,7 @@ fn workloads_beside_prebuilt(configuration: &Configuration) -> String {
 }
 
 fn has_family(configuration: &Configuration, family: &str) -> String {
-    let page = metrics::page_of_everything(config_mapping::metric_families(configuration));
+    let page = page_of_everything(config_mapping::metric_families(configuration));
     let is_served = page.lines().any(|line| line.starts_with(&format!("# TYPE {family} ")));
     if is_served { "served" } else { "absent" }.to_owned()
 }
