@@ -14,7 +14,7 @@ use crate::cache::Kind;
 use crate::lifecycle::pods_ready::PodsReadyLimits;
 use crate::server::apis::estimates::AskEstimate;
 use crate::server::bounded_work::WorkTime;
-use crate::simulate::estimate::{Question, Refusal, estimate};
+use crate::simulate::estimate::{EstimateRequest, Refusal, estimate};
 use crate::simulate::{KeepGoing, SimulationOptions};
 use crate::visibility::access::Access;
 use crate::visibility::estimate::{refused, refused_at_once, unanswered, view};
@@ -74,14 +74,14 @@ struct Asked {
 impl Asked {
     /// Estimates from these objects. Runs on the thread of the work.
     fn estimate(&self, objects: &[(Kind, Value)], time: WorkTime) -> Result<Estimate, NoSimulation> {
-        let question = Question {
+        let request = EstimateRequest {
             workload: &self.workload,
             objects,
             recorded: &[],
             sees: &|namespace| self.access.sees(namespace),
         };
         let keep_going: KeepGoing = Arc::new(move || time.is_left());
-        let found = estimate(&question, &self.options, Some(&keep_going));
+        let found = estimate(&request, &self.options, Some(&keep_going));
         if found.as_ref().is_err_and(|none| none.refusal == Refusal::TooLong) {
             return Err(NoSimulation::TooLong);
         }

@@ -7,7 +7,7 @@
 
 use super::facts::Facts;
 use super::scope::with_workloads;
-use super::{Question, Refusal, Tree, loaded};
+use super::{EstimateRequest, Refusal, Tree, loaded};
 use crate::api::ObjectKey;
 use crate::simulate::job_runner::PlannedRun;
 use crate::simulate::objects::key_of;
@@ -32,14 +32,14 @@ const FOLLOWS: SignedDuration = SignedDuration::from_secs(1);
 /// # Errors
 /// Even if all that may end has ended, it is not admitted.
 pub(super) fn lower_bound(
-    question: &Question<'_>,
+    request: &EstimateRequest<'_>,
     tree: &Tree<'_>,
     options: &SimulationOptions,
     keep_going: Option<&KeepGoing>,
 ) -> Result<Option<LowerBound>, Refusal> {
     let now = options.start;
-    let preempted = tree.may_be_preempted(question.objects, &options.core.engine);
-    let runs = || tree.facts.iter().filter(|facts| !preempted.contains(&facts.key) && question.shows(facts));
+    let preempted = tree.may_be_preempted(request.objects, &options.core.engine);
+    let runs = || tree.facts.iter().filter(|facts| !preempted.contains(&facts.key) && request.shows(facts));
     let ends: Vec<(&Facts, Timestamp)> = runs()
         .filter(|facts| !tree.serves(facts))
         .filter_map(|facts| Some((facts, facts.earliest_end(now)?)))
@@ -50,13 +50,13 @@ pub(super) fn lower_bound(
     if kept.is_empty() {
         return Ok(None);
     }
-    kept.insert(question.workload);
-    let objects = with_workloads(question.objects, &|workload| kept.contains(&key_of(workload)), false);
+    kept.insert(request.workload);
+    let objects = with_workloads(request.objects, &|workload| kept.contains(&key_of(workload)), false);
     let Some(mut simulation) = loaded(&objects, planned(&ends, now), options, keep_going)? else {
         return Ok(None);
     };
     // Its checks are answered later, if at all.
-    let is_reserved = |simulation: &Simulation| simulation.has(question.workload, "QuotaReserved");
+    let is_reserved = |simulation: &Simulation| simulation.has(request.workload, "QuotaReserved");
     let settled = simulation.run_to(Until::Settled, &is_reserved);
     if !is_reserved(&simulation) {
         let never = settled && !simulation.livelocked;

@@ -44,8 +44,8 @@ pub const MAX_WORKLOADS: usize = 10_000;
 /// Longest time that a caller should let it take.
 pub const TIME_LIMIT: Duration = Duration::from_secs(10);
 
-/// What is asked, and what is known.
-pub struct Question<'a> {
+/// The Workload that an estimate is asked for, and what it may use.
+pub struct EstimateRequest<'a> {
     /// The pending Workload.
     pub workload: &'a ObjectKey,
     /// All objects of the cluster.
@@ -56,7 +56,7 @@ pub struct Question<'a> {
     pub sees: &'a dyn Fn(&str) -> bool,
 }
 
-impl Question<'_> {
+impl EstimateRequest<'_> {
     /// Whether the reader may see a workload.
     fn shows(&self, facts: &Facts) -> bool {
         (self.sees)(&facts.key.namespace)
@@ -128,19 +128,19 @@ pub struct RecordedRun {
 /// # Errors
 /// There is no range: why, and before when it is not admitted.
 pub fn estimate(
-    question: &Question<'_>,
+    request: &EstimateRequest<'_>,
     options: &SimulationOptions,
     keep_going: Option<&KeepGoing>,
 ) -> Result<AdmissionRange, Box<NoRange>> {
-    let tree = Tree::of(question, options.start)?;
-    let found = tree.range(question, options, keep_going);
+    let tree = Tree::of(request, options.start)?;
+    let found = tree.range(request, options, keep_going);
     if let Ok(range) = &found
         && range.earliest.is_some()
     {
         return found.map_err(Into::into);
     }
-    let bound = lower_bound(question, &tree, options, keep_going);
-    let ignored = tree.ignored(question);
+    let bound = lower_bound(request, &tree, options, keep_going);
+    let ignored = tree.ignored(request);
     match (found, bound) {
         (Ok(range), bound) => Ok(AdmissionRange { not_before: bound.ok().flatten(), ..range }),
         // If it is not even admitted alone, nothing else matters.
@@ -150,7 +150,7 @@ pub fn estimate(
         (Err(refusal), Ok(not_before)) => {
             let unknown = match &refusal {
                 Refusal::UnknownAhead(unknown, _) => unknown.clone(),
-                _ => tree.unknown(question),
+                _ => tree.unknown(request),
             };
             Err(Box::new(NoRange { refusal, not_before, unknown, ignored }))
         }
@@ -183,17 +183,16 @@ struct Tree<'a> {
 }
 
 impl<'a> Tree<'a> {
-    fn of(question: &Question<'a>, now: Timestamp) -> Result<Self, Refusal> {
-        let objects = question.objects;
+    fn of(request: &EstimateRequest<'a>, now: Timestamp) -> Result<Self, Refusal> {
+        let objects = request.objects;
         let workloads =
             || objects.iter().filter(|(kind, _)| *kind == Kind::Workload).map(|(_, object)| object);
-        let asked =
-            workloads().find(|object| key_of(object) == *question.workload).ok_or(Refusal::Deleted)?;
+        let asked = workloads().find(|object| key_of(object) == *request.workload).ok_or(Refusal::Deleted)?;
         check_pending(asked)?;
         let cohorts = CohortTree::of(asked, objects).ok_or(Refusal::NoQueue)?;
         let of_tree: Vec<&Value> =
             workloads().filter(|object| !is_finished(object) && cohorts.has(object)).collect();
-        let sees_all = of_tree.iter().all(|object| (question.sees)(text_at(object, "/metadata/namespace")));
+        let sees_all = of_tree.iter().all(|object| (request.sees)(text_at(object, "/metadata/namespace")));
         if of_tree.len() > MAX_WORKLOADS {
             let count = Refusal::TooManyWorkloads(of_tree.len());
             return Err(if sees_all { count } else { Refusal::Hidden });
@@ -203,7 +202,7 @@ impl<'a> Tree<'a> {
             times.add(key, run);
         }
         let stored: BTreeSet<&str> = workloads().map(|object| text_at(object, "/metadata/uid")).collect();
-        for known in question.recorded.iter().filter(|known| !stored.contains(known.uid.as_str())) {
+        for known in request.recorded.iter().filter(|known| !stored.contains(known.uid.as_str())) {
             times.add_recorded(known.local_queue.clone(), known.amounts.clone(), known.run);
         }
         let sources = RunTimeSources::of(times, objects);
@@ -220,39 +219,39 @@ impl<'a> Tree<'a> {
     }
 
     /// Returns the running workloads of which nothing says when they end.
-    fn unknown(&self, question: &Question<'_>) -> Vec<ObjectKey> {
+    fn unknown(&self, request: &EstimateRequest<'_>) -> Vec<ObjectKey> {
         let is_unknown = |facts: &&Facts| {
-            facts.is_reserved && facts.is_unknown() && !self.serves(facts) && question.shows(facts)
+            facts.is_reserved && facts.is_unknown() && !self.serves(facts) && request.shows(facts)
         };
         self.facts.iter().filter(is_unknown).map(|facts| facts.key.clone()).collect()
     }
 
-    fn ignored(&self, question: &Question<'_>) -> Vec<(ObjectKey, String)> {
-        let seen = self.facts.iter().filter(|facts| question.shows(facts));
+    fn ignored(&self, request: &EstimateRequest<'_>) -> Vec<(ObjectKey, String)> {
+        let seen = self.facts.iter().filter(|facts| request.shows(facts));
         seen.filter_map(|facts| Some((facts.key.clone(), facts.ignored.clone()?))).collect()
     }
 
     /// Returns the range from two simulations.
     fn range(
         &self,
-        question: &Question<'_>,
+        request: &EstimateRequest<'_>,
         options: &SimulationOptions,
         keep_going: Option<&KeepGoing>,
     ) -> Result<AdmissionRange, Refusal> {
-        if !self.facts.iter().all(|facts| question.shows(facts)) {
+        if !self.facts.iter().all(|facts| request.shows(facts)) {
             return Err(Refusal::Hidden);
         }
         let range = counted(&self.facts, &self.serving)?;
         // What serves does not end, whatever others of its queue did.
         let facts: Vec<&Facts> = self.facts.iter().filter(|facts| !self.serves(facts)).collect();
-        let objects = simulated(question.objects, &self.cohorts);
-        let run = Run { workload: question.workload, objects, facts: &facts, options, keep_going };
+        let objects = simulated(request.objects, &self.cohorts);
+        let run = Run { workload: request.workload, objects, facts: &facts, options, keep_going };
         let first = run.admission(Pace::Quick)?;
         let last = if run.is_certain() { first } else { run.admission(Pace::Slow)? };
         let is_known = !run.facts.iter().any(|facts| facts.is_open_ended())
             || run.admission(Pace::QuickToMaximum)? == first;
         let earliest = is_known.then_some(first.min(last));
-        Ok(AdmissionRange { earliest, latest: first.max(last), ignored: self.ignored(question), ..range })
+        Ok(AdmissionRange { earliest, latest: first.max(last), ignored: self.ignored(request), ..range })
     }
 }
 

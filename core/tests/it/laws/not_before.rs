@@ -14,7 +14,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use sluice_core::api::ObjectKey;
-use sluice_core::simulate::estimate::{LowerBound, Question, estimate};
+use sluice_core::simulate::estimate::{EstimateRequest, LowerBound, estimate};
 use sluice_core::simulate::{Simulation, Until};
 
 /// Cases outside of soak runs, which draw 100 times as many.
@@ -222,8 +222,8 @@ impl State {
     /// Returns before when the Workload is not admitted, as an estimate says of a cluster, in seconds.
     fn not_before(&self, cluster: &Cluster) -> Option<(f64, LowerBound)> {
         let (key, objects) = (ObjectKey::new(NAMESPACE, &self.name()), cluster.typed());
-        let question = Question { workload: &key, objects: &objects, recorded: &[], sees: &|_| true };
-        let bound = match estimate(&question, &options(None), None) {
+        let request = EstimateRequest { workload: &key, objects: &objects, recorded: &[], sees: &|_| true };
+        let bound = match estimate(&request, &options(None), None) {
             Ok(range) => range.not_before,
             Err(none) => none.not_before,
         };

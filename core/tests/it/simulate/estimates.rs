@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use sluice_core::api::ObjectKey;
 use sluice_core::simulate::estimate::{
-    MAX_WORKLOADS, Question, Refusal, estimate, is_finished, reduce_finished,
+    EstimateRequest, MAX_WORKLOADS, Refusal, estimate, is_finished, reduce_finished,
 };
 use sluice_core::simulate::{KeepGoing, Simulation, Until};
 use std::sync::Arc;
@@ -224,11 +224,11 @@ fn a_stopped_estimate_has_no_range_of_its_own() {
     cluster.pending("w", "a", 1, 5);
     let whole = cluster.ask("w").unwrap();
     let (key, objects) = (ObjectKey::new(NAMESPACE, "w"), cluster.typed());
-    let question = Question { workload: &key, objects: &objects, recorded: &[], sees: &|_| true };
+    let request = EstimateRequest { workload: &key, objects: &objects, recorded: &[], sees: &|_| true };
     let ask = |times: usize| {
         let asked = AtomicUsize::new(0);
         let keep_going: KeepGoing = Arc::new(move || asked.fetch_add(1, Ordering::Relaxed) < times);
-        estimate(&question, &options(None), Some(&keep_going)).map_err(|none| none.refusal)
+        estimate(&request, &options(None), Some(&keep_going)).map_err(|none| none.refusal)
     };
     let (mut times, mut stopped) = (1, 0);
     while let Err(refusal) = ask(times) {
@@ -245,9 +245,9 @@ fn an_estimate_takes_bounded_work() {
     cluster.running("x", "a", 3, 0);
     cluster.pending("w", "a", 1, 5);
     let (key, objects) = (ObjectKey::new(NAMESPACE, "w"), cluster.typed());
-    let question = Question { workload: &key, objects: &objects, recorded: &[], sees: &|_| true };
+    let request = EstimateRequest { workload: &key, objects: &objects, recorded: &[], sees: &|_| true };
     let stop: KeepGoing = Arc::new(|| false);
-    let stopped = estimate(&question, &options(None), Some(&stop)).map_err(|none| none.refusal);
+    let stopped = estimate(&request, &options(None), Some(&stop)).map_err(|none| none.refusal);
     assert_eq!(stopped, Err(Refusal::TooLong));
     let (job, workload) = (cluster.objects.len() - 2, cluster.objects.last().unwrap().clone());
     cluster.objects.remove(job);

@@ -17,7 +17,7 @@ use crate::cli::people::pages::encoded;
 use crate::cli::people::source::VIEWS;
 use crate::cli::tools::recorded_runs::read_runs;
 use crate::simulate::KeepGoing;
-use crate::simulate::estimate::{NoRange, Question, RecordedRun, Refusal, TIME_LIMIT, estimate};
+use crate::simulate::estimate::{EstimateRequest, NoRange, RecordedRun, Refusal, TIME_LIMIT, estimate};
 use crate::visibility::estimate::{refused, refused_at_once, view};
 use crate::visibility::views::{Answer, Estimate, Verdict};
 
@@ -48,9 +48,9 @@ pub(super) async fn admission(
     options.start = corrected(options.start, (answer.source.kind, answer.source.time));
     let simulate = |recorded: &[RecordedRun]| {
         let begun = Instant::now();
-        let question = Question { workload, objects: &objects, recorded, sees: &|_| true };
+        let request = EstimateRequest { workload, objects: &objects, recorded, sees: &|_| true };
         let keep_going: KeepGoing = Arc::new(move || begun.elapsed() < TIME_LIMIT);
-        estimate(&question, &options, Some(&keep_going))
+        estimate(&request, &options, Some(&keep_going))
     };
     let mut found = simulate(&[]);
     if found.as_ref().is_err_and(|none| lacks_runs(none)) {
