@@ -1,127 +1,22 @@
-//! Decoding, starting and stopping the jobs of a row.
+//! Starting and stopping the jobs of a row, and the pod sets of their Workloads.
 
+use super::JobError;
 use super::patch::{JobPatch, add_at, set_at, template_operations};
 use super::related::{Beside, PodSets};
 use super::role_shape::InjectedFields;
 use super::roles::{PodRole, read_roles, without_server_labels};
-use super::row::{Elastic, Framework, PodSetSource, Role};
+use super::row::{Elastic, Framework, PodSetSource};
 use super::template::{TemplateInfo, template_patch};
-use super::view::{JobView, MissingTemplate, PodSetInfo, PodSetView, SinceStart};
-use super::{JobError, PodIdentity, marks, read, status};
+use super::view::{JobView, MissingTemplate, PodSetInfo, PodSetView};
 use crate::api::names::{self, ELASTIC_JOB_ANNOTATION as ELASTIC_GATE};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 impl Framework {
-    /// Decodes the raw object.
-    pub fn decode(&self, job: &Value) -> Result<JobView, JobError> {
-        self.decode_after(job, None, Beside::NOTHING)
-    }
-
     /// Returns whether two templates differ at most in labels that the API server adds to templates of the kind.
     pub fn is_same_template(&self, left: &TemplateInfo, right: &TemplateInfo) -> bool {
         left == right
             || without_server_labels(self, left.clone()) == without_server_labels(self, right.clone())
-    }
-
-    /// Decodes the raw object, given the view of an earlier version, and what is beside it. If the spec has not changed
-    /// since, data derived from the pod templates is reused.
-    pub fn decode_after(
-        &self,
-        job: &Value,
-        before: Option<&JobView>,
-        beside: Beside<'_>,
-    ) -> Result<JobView, JobError> {
-        let says_pod_sets = matches!(self.role, Role::Suspended | Role::PodsOfOwner);
-        let related = beside.related;
-        // What pods that are held back one by one ask for is read from the pods.
-        let skipped = self.hooks.skips(job);
-        let reads = says_pod_sets && !skipped;
-        let roles = if reads { read_roles(self, job)? } else { Vec::new() };
-        let mut view = read::common_view(job)?;
-        view.options.skipped = skipped;
-        if let Some(suspend) = self.fields.suspend {
-            view.suspended = read::boolean(job, suspend)?.unwrap_or(false);
-        }
-        view.options.patches = self.hooks.start_patches(job)?.map(Arc::new);
-        // What it reads may have been listed after it.
-        let found_running = before.is_none_or(|before| {
-            let unread = before.related.waits_for.is_some() && before.generation == view.generation;
-            before.uid != view.uid || unread
-        });
-        let runs = self.fields.roles.is_decided_at_start() && !view.suspended;
-        if let Some(before) = before.filter(|before| runs && is_same_run(before, &view)) {
-            (view.pod_sets, view.related) = (before.pod_sets.clone(), before.related.clone());
-        } else if self.flags.completed_pod_sets && reads {
-            view.related.reads = self.hooks.related(job)?;
-            view.related.outdated_annotation = self.hooks.outdated_annotation(job, related)?;
-            match self.complete_pod_sets(job, &roles, beside)? {
-                PodSets::Known(sets) => view.pod_sets = self.made_pod_set_views(job, &roles, &sets)?,
-                PodSets::Await(awaited) => view.related.waits_for = Some(awaited),
-            }
-            view.related.changed_since_start = runs && found_running;
-            for set in &mut view.pod_sets {
-                let added = view.options.patches.as_ref().and_then(|patches| patches.of(&set.name));
-                set.described = added.cloned().or_else(|| set.described.take());
-            }
-        } else {
-            view.pod_sets = self.own_pod_set_views(&roles, &view, before)?;
-        }
-        view.related.since_start = SinceStart {
-            found_at_start: before.is_some_and(|before| before.was_running_at_start(&view)),
-            marks_lost: before.is_some_and(|before| marks::are_lost(before, &view)),
-            found: self.found_running(job, &view, before.filter(|_| !found_running), beside),
-        };
-        view.status = status::read_status(self, job)?;
-        if view.deleting && !self.tells_end_of_pods() {
-            // Most operators write no status of it any more: it would say for ever what it said before. Its pods count.
-            view.status.active_pods = 0;
-        }
-        view.status.hold = self.hooks.hold(job)?;
-        if let Some(has_pods) = self.hooks.may_have_pods(job, related)? {
-            view.status.active_pods = i32::from(has_pods);
-        }
-        if let Some(managed_by) = self.fields.managed_by {
-            view.managed_by = read::string(job, managed_by.field)?.map(str::to_owned);
-        }
-        if let Some(role) = self.fields.roles.described() {
-            let shared = read::string_map(job, role.shared_node_selector)?;
-            view.options.shared_node_selector = (!shared.is_empty()).then(|| Arc::new(shared));
-        }
-        if let Some(class) = self.fields.priority_class {
-            view.pod_priority_class =
-                read::string(job, class)?.filter(|name| !name.is_empty()).map(Arc::from);
-        }
-        view.options.pod_identity = PodIdentity::of_selector((self.gvk.group, self.gvk.kind), job, &view.uid);
-        view.options.completions = self.hooks.completions(job)?;
-        if !self.flags.prebuilt {
-            view.options.prebuilt_workload = None;
-        }
-        view.options.completions_follow_parallelism = self.hooks.completions_follow_parallelism(job)?;
-        let elastic = view.options.prebuilt_workload.is_none() && read::asks_for_elasticity(job)?;
-        if elastic && self.holds_slices(&view) {
-            view.options.slice = Some(Arc::from(self.hooks.slice(job, view.generation)?));
-        }
-        view.options.lacks_elastic_gate =
-            elastic && self.flags.elastic == Elastic::GatedTemplates && view.options.slice.is_none();
-        view.status.replicas = self.hooks.replicas(job)?;
-        view.status.rolls = self.hooks.rolls(job)?;
-        if !skipped {
-            view.status.pods_ready = self.hooks.pods_ready(self, job, &view)?;
-            view.status.reclaimable_pods = self.hooks.reclaimable_pods(self, job, &view)?;
-        }
-        Ok(view)
-    }
-
-    /// Returns whether pods of a larger size of a job wait for its quota. Those of a running job whose templates lack the gate do not.
-    fn holds_slices(&self, view: &JobView) -> bool {
-        let gated = |set: &PodSetView| set.template.scheduling_gates.iter().any(|gate| gate == ELASTIC_GATE);
-        match self.flags.elastic {
-            Elastic::No => false,
-            Elastic::GatedTemplates => view.suspended || view.pod_sets.iter().all(gated),
-            Elastic::GatedByChild => true,
-        }
     }
 
     /// Returns the entries for `spec.podSets` of its Workload, as far as the job says them.
@@ -137,7 +32,8 @@ impl Framework {
         self.complete_pod_sets(job, &read_roles(self, job)?, beside)
     }
 
-    fn complete_pod_sets(
+    /// Returns the pod sets that a hook makes of those that the job says and of other objects.
+    pub(super) fn complete_pod_sets(
         &self,
         job: &Value,
         roles: &[PodRole<'_>],
@@ -269,15 +165,6 @@ impl Framework {
         set_at(&mut body, pointer, Value::Null);
         Some(JobPatch::merge_status(Value::Object(body)))
     }
-}
-
-/// Returns whether a job has run since an earlier version with the same spec: what it runs was decided by then.
-fn is_same_run(before: &JobView, view: &JobView) -> bool {
-    before.uid == view.uid
-        && before.generation == view.generation
-        && view.generation > 0
-        && !before.suspended
-        && before.related.waits_for.is_none()
 }
 
 /// The field that says that a stop has begun, with this value.

@@ -14,6 +14,7 @@ pub mod chart;
 mod child_size;
 pub mod components;
 mod count;
+mod decoding;
 mod deployment;
 mod found_running;
 mod from_file;
