@@ -18,6 +18,7 @@ use crate::queue::{Blocker, BlockerKind, FlavorCursor, PodSet, WakeConditions, W
 use crate::quota::{FlavorResourceId, Usage};
 use crate::resources::Amount;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Input of a flavor assignment.
@@ -88,10 +89,16 @@ struct FlavorCandidate {
     frs: Vec<EvaluatedRequest>,
 }
 
-/// What the scan over the flavors of a resource group found.
-#[derive(Default)]
-struct GroupScan {
+/// The scan over the flavors of a resource group, and what it found.
+struct GroupScan<'s> {
+    group: &'s CompiledResourceGroup,
+    group_flavors: &'s PodSetGroupFlavors,
+    wanted: &'s [GroupRequest],
     best: Option<FlavorCandidate>,
+    /// Index of the last flavor that was tried.
+    last: usize,
+    /// Reason if no flavor is chosen: the mildest that blockers of a flavor imply.
+    reason: PendingReason,
     /// For each flavor that does not fit, its first flavor-resource that does not, with the amount.
     needs: Vec<(FlavorResourceId, i128)>,
     blockers: Vec<Blocker>,
@@ -215,66 +222,28 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
             Some(GroupRequest { position: group.position(resource)?, amount: *amount })
         };
         let wanted: Vec<GroupRequest> = sum.iter().filter_map(group_request).collect();
-        let fungibility = &queue.config.fungibility;
-        let fungible = self.context.settings.gates.flavor_fungibility;
-        let mut scan = GroupScan::default();
-        let (mut last, mut severity) = (0, PendingReason::NoMatchingFlavor);
+        let mut scan = GroupScan {
+            group,
+            group_flavors,
+            wanted: &wanted,
+            best: None,
+            last: 0,
+            reason: PendingReason::NoMatchingFlavor,
+            needs: Vec::new(),
+            blockers: Vec::new(),
+        };
         let start = self.start_index(group, group_flavors, &wanted);
         for (index, flavor) in group.flavors.iter().enumerate().skip(start) {
-            if !self.is_flavor_allowed(group_flavors, GroupFlavorIndex { group: group_index, flavor: index })
-            {
-                continue;
-            }
-            last = index;
-            if let Some(mismatch) = self.flavor_mismatch(&flavor.name, group, group_flavors) {
-                let kind = BlockerKind::Mismatch(Arc::from(mismatch));
-                scan.blockers.push(blocker_without_amounts(
-                    &self.pod_set_names(group_flavors),
-                    &flavor.name,
-                    "",
-                    kind,
-                ));
-                continue;
-            }
-            let choice = self.evaluate_flavor(index, group, &wanted);
-            let mut not_fitting = choice.frs.iter().filter(|evaluated| !evaluated.fits());
-            let (requester, names) = (self.request.requester(), || self.pod_set_names(group_flavors));
-            let blocker = |evaluated: &EvaluatedRequest| {
-                let blocker = self.context.blocker(
-                    &requester,
-                    evaluated.granular.mode,
-                    (evaluated.fr, evaluated.requested),
-                    &names(),
-                );
-                self.beside_replaced_slice(blocker)
-            };
-            let flavor_blockers: Vec<Blocker> = not_fitting.clone().map(blocker).collect();
-            scan.needs.extend(not_fitting.next().map(|first| (first.fr, first.requested)));
-            severity =
-                if flavor_blockers.is_empty() { severity } else { milder_reason(severity, &flavor_blockers) };
-            scan.blockers.extend(flavor_blockers);
-            let stop = if fungible {
-                !choice.granular_mode.should_try_next_flavor(fungibility)
-            } else {
-                choice.granular_mode.mode == PreemptionMode::Fit
-            };
-            let better = scan.best.as_ref().is_none_or(|best| {
-                if fungible {
-                    choice.granular_mode.is_preferred_over(best.granular_mode, fungibility)
-                } else {
-                    choice.granular_mode.mode > best.granular_mode.mode
-                }
-            });
-            if choice.granular_mode.mode != PreemptionMode::NoFit && (stop || better) {
-                scan.best = Some(choice);
-            }
-            if stop {
+            let place = GroupFlavorIndex { group: group_index, flavor: index };
+            let is_allowed = self.is_flavor_allowed(group_flavors, place);
+            if is_allowed && self.scan_flavor(&mut scan, index, flavor).is_break() {
                 break;
             }
         }
-        let best = self.record_wake_conditions(group, &wanted, scan).ok_or(severity)?;
+        let (last, reason) = (scan.last, scan.reason);
+        let best = self.record_wake_conditions(scan).ok_or(reason)?;
         // Without fungibility each scan starts at the first flavor.
-        if fungible && last + 1 < group.flavors.len() {
+        if self.context.settings.gates.flavor_fungibility && last + 1 < group.flavors.len() {
             let keys: Vec<_> = wanted
                 .iter()
                 .filter_map(|request| self.cursor_key(group, group_flavors, request.position))
@@ -283,6 +252,60 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
         }
         self.apply_candidate(&best, &wanted);
         Ok(best.index)
+    }
+
+    /// Evaluates a flavor. Breaks if it is chosen whatever later flavors offer.
+    fn scan_flavor(
+        &mut self,
+        scan: &mut GroupScan<'_>,
+        index: usize,
+        flavor: &GroupFlavor,
+    ) -> ControlFlow<()> {
+        scan.last = index;
+        if let Some(mismatch) = self.flavor_mismatch(&flavor.name, scan.group, scan.group_flavors) {
+            let names = self.pod_set_names(scan.group_flavors);
+            let kind = BlockerKind::Mismatch(Arc::from(mismatch));
+            scan.blockers.push(blocker_without_amounts(&names, &flavor.name, "", kind));
+            return ControlFlow::Continue(());
+        }
+        let choice = self.evaluate_flavor(index, scan.group, scan.wanted);
+        self.record_shortages(scan, &choice);
+        let fungibility = &self.request.queue.config.fungibility;
+        let fungible = self.context.settings.gates.flavor_fungibility;
+        let stop = if fungible {
+            !choice.granular_mode.should_try_next_flavor(fungibility)
+        } else {
+            choice.granular_mode.mode == PreemptionMode::Fit
+        };
+        let better = scan.best.as_ref().is_none_or(|best| {
+            if fungible {
+                choice.granular_mode.is_preferred_over(best.granular_mode, fungibility)
+            } else {
+                choice.granular_mode.mode > best.granular_mode.mode
+            }
+        });
+        if choice.granular_mode.mode != PreemptionMode::NoFit && (stop || better) {
+            scan.best = Some(choice);
+        }
+        if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Adds what a flavor lacks: its blockers, the reason that follows from them, and the first need.
+    fn record_shortages(&self, scan: &mut GroupScan<'_>, choice: &FlavorCandidate) {
+        let requester = self.request.requester();
+        let blocker = |evaluated: &EvaluatedRequest| {
+            let request = (evaluated.fr, evaluated.requested);
+            let names = self.pod_set_names(scan.group_flavors);
+            let blocker = self.context.blocker(&requester, evaluated.granular.mode, request, &names);
+            self.beside_replaced_slice(blocker)
+        };
+        let mut not_fitting = choice.frs.iter().filter(|evaluated| !evaluated.fits());
+        let flavor_blockers: Vec<Blocker> = not_fitting.clone().map(blocker).collect();
+        scan.needs.extend(not_fitting.next().map(|first| (first.fr, first.requested)));
+        if !flavor_blockers.is_empty() {
+            scan.reason = milder_reason(scan.reason, &flavor_blockers);
+        }
+        scan.blockers.extend(flavor_blockers);
     }
 
     /// Returns a shortage without the quota that goes over from the slice which the workload replaces.
@@ -359,13 +382,8 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
     /// first such group; any usage change where an earlier group might choose another flavor; releases where
     /// preemption candidates may change; and any usage change while a head claim depends on evictions being possible,
     /// since growing usage may end it. Returns the best flavor.
-    fn record_wake_conditions(
-        &mut self,
-        group: &CompiledResourceGroup,
-        wanted: &[GroupRequest],
-        scan: GroupScan,
-    ) -> Option<FlavorCandidate> {
-        let GroupScan { best, needs, blockers } = scan;
+    fn record_wake_conditions(&mut self, scan: GroupScan<'_>) -> Option<FlavorCandidate> {
+        let GroupScan { group, wanted, best, needs, blockers, .. } = scan;
         let mode = best.as_ref().map(FlavorCandidate::preemption_mode);
         let requested = |flavor: &GroupFlavor, request: &GroupRequest| flavor.fr(request.position);
         let frs = || group.flavors.iter().flat_map(|f| wanted.iter().filter_map(|r| requested(f, r)));
