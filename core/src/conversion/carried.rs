@@ -1,8 +1,8 @@
 //! What v1beta2 has and v1beta1 lacks, carried along in a Workload of v1beta1, so that a client of v1beta1 that reads, changes
 //! and writes the object does not remove it.
 //!
-//! Parts of the spec are in an annotation, parts of the status in a condition: who may write only one of both changes only
-//! that one. Neither is stored, because objects are stored in v1beta2.
+//! Parts of the spec are in an annotation, parts of the status in a condition: a client that may write only one of both
+//! changes only that one. Neither is stored, because objects are stored in v1beta2.
 
 use super::{Fields, Version, items, object, set, take};
 use serde_json::{Value, json};

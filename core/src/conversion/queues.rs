@@ -1,7 +1,7 @@
 //! ClusterQueues, Cohorts, LocalQueues and MultiKueueClusters.
 //!
 //! Names of fields differ; quantities become texts; v1beta1 has a second form of a queue's admission checks, two more names of one policy, and figures
-//! in the status that nothing fills any more.
+//! in the status that are no longer filled.
 
 use super::{Fields, Version, items, object, quantities_as_text, rename_to, set, status, take};
 use serde_json::{Value, json};

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Maximum number of values that the assignments of one Workload are expanded to: those of a hundred thousand nodes with five
-/// levels. A few bytes of a slice can stand for many.
+/// Maximum number of values that the assignments of one Workload are expanded to, enough for a hundred thousand nodes with
+/// five levels. A few bytes of a slice can stand for many.
 pub(super) const MAX_VALUES: i64 = 500_000;
 
 /// A domain of v1beta1.

@@ -23,7 +23,7 @@ impl DominantResourceShare {
         self.weight == 0.0 && self.ratio > 0.0
     }
 
-    /// Whether a node with weight 0 borrows anything, also of what its parent cannot lend any more.
+    /// Whether a node with weight 0 borrows anything, also of what its parent can no longer lend.
     pub fn borrows_without_weight(&self) -> bool {
         self.weight == 0.0 && self.borrows
     }

@@ -35,7 +35,7 @@ pub struct ResourceGroup {
 }
 
 impl ResourceGroup {
-    /// Returns a group of these flavors; the covered resources are those of the first.
+    /// Returns a group of these flavors; the first one names the covered resources.
     pub fn from_flavors(flavors: Vec<FlavorQuotas>) -> Self {
         let covered = flavors.first().map(|f| f.limits.keys().cloned().collect()).unwrap_or_default();
         Self { covered_resources: covered, flavors }

@@ -23,9 +23,9 @@ pub struct NodeId {
 pub struct NodeConfig<'a> {
     /// Parent cohort.
     pub parent: Option<&'a str>,
-    /// Its quotas.
+    /// Quotas of the node itself, without its children.
     pub groups: &'a [ResourceGroup],
-    /// Its weight in fair sharing.
+    /// Weight in fair sharing.
     pub weight: f64,
 }
 

@@ -35,7 +35,7 @@ pub struct Transform {
 }
 
 impl Transform {
-    /// Returns the quantities to charge for requests; none is negative. Transformations read all requests, also those of
+    /// Returns the quantities to charge for requests; none is negative. Transformations read all requests, also of
     /// excluded resources: without its excluded multiplier, a rule would charge for one unit of it only.
     pub fn apply(&self, requests: &Quantities) -> Quantities {
         let mut charged = Quantities::new();

@@ -82,13 +82,13 @@ pub struct ResourceGauges {
 /// Values of one ClusterQueue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterQueueGauges {
-    /// Its name.
+    /// Name of the ClusterQueue.
     pub name: String,
     /// Its parent cohort, or empty.
     pub cohort: String,
     /// Its root cohort, or empty.
     pub root_cohort: String,
-    /// Its status.
+    /// Whether it admits workloads.
     pub status: QueueStatus,
     /// Pending workloads.
     pub pending: PendingGauges,
@@ -117,11 +117,11 @@ pub struct ClusterQueueGauges {
 /// Values of one LocalQueue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalQueueGauges {
-    /// Its namespace.
+    /// Namespace of the LocalQueue.
     pub namespace: String,
-    /// Its name.
+    /// Name within the namespace.
     pub name: String,
-    /// Its ClusterQueue.
+    /// Name of the ClusterQueue that it points to.
     pub cluster_queue: String,
     /// Whether it is active.
     pub active: bool,
@@ -144,11 +144,11 @@ pub struct LocalQueueGauges {
 /// Values of one cohort and its subtree.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CohortGauges {
-    /// Its name.
+    /// Name of the cohort.
     pub name: String,
     /// Its parent, or empty.
     pub parent: String,
-    /// Its root cohort.
+    /// Name of the cohort at the top of the tree.
     pub root: String,
     /// Number of admitted workloads.
     pub admitted: u64,

@@ -1,4 +1,4 @@
-//! What was decided in the last ten minutes: rates and times of cycles, for people who ask how the manager is doing.
+//! What was decided in the last ten minutes: rates and times of cycles, for what users see of the manager itself.
 //!
 //! Invariants: the memory is fixed; time is an argument; with less than ten minutes behind it a rate is that of the time since the
 //! start, of at least one minute.
@@ -16,7 +16,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 const RANGES: usize = 96;
 /// Ranges in an octave.
 const PER_OCTAVE: f64 = 4.0;
-/// Part of the cycles that are not longer than the time that is told.
+/// Part of the cycles that are not longer than the time that is reported.
 const PART: f64 = 0.99;
 
 /// What was decided in the last ten minutes.
@@ -44,7 +44,7 @@ struct Window {
 
 #[derive(Clone, Debug)]
 struct Minute {
-    /// Its number since the start.
+    /// Number of whole minutes between the start and this one.
     number: u64,
     admissions: u64,
     evictions: u64,
@@ -114,7 +114,7 @@ impl Window {
         now.saturating_duration_since(self.began).as_secs().checked_div(MINUTE.as_secs()).unwrap_or_default()
     }
 
-    /// Changes the current minute; drops those that no longer count.
+    /// Changes the current minute; drops minutes that no longer count.
     fn change(&mut self, now: Instant, act: impl FnOnce(&mut Minute)) {
         let number = self.number(now);
         if self.minutes.last().is_none_or(|minute| minute.number < number) {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_ten_minutes() {
+    fn rates_are_of_ten_minutes() {
         let began = Instant::now();
         let recent = RecentDecisions::new(began);
         let admitted = Observation::Admitted(ObservationLabels::default(), Duration::ZERO);
@@ -220,10 +220,10 @@ mod tests {
         for _ in 0..10 {
             recent.observe_cycle(Duration::from_millis(80), began);
         }
-        let told = |recent: &RecentDecisions| recent.rates(began).cycle_p99.unwrap().as_secs_f64();
-        assert!((0.0002..0.00024).contains(&told(&recent)), "{}", told(&recent));
+        let reported = |recent: &RecentDecisions| recent.rates(began).cycle_p99.unwrap().as_secs_f64();
+        assert!((0.0002..0.00024).contains(&reported(&recent)), "{}", reported(&recent));
         recent.observe_cycle(Duration::from_millis(80), began);
-        assert!((0.08..0.096).contains(&told(&recent)), "{}", told(&recent));
+        assert!((0.08..0.096).contains(&reported(&recent)), "{}", reported(&recent));
         recent.observe_cycle(Duration::from_hours(1), began);
         assert_eq!(range_of(Duration::from_hours(1)), RANGES - 1);
     }
