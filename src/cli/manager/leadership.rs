@@ -2,7 +2,7 @@
 //! and it holds the Lease.
 //!
 //! Invariant: a replica that has led and may no longer lead ends the process, like a replica that loses the Lease: its
-//! decisions in flight must not be mixed with those of a later term.
+//! decisions in flight must not be mixed with decisions of a later term.
 
 use std::pin::pin;
 use std::sync::Arc;

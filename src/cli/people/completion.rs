@@ -98,8 +98,8 @@ Register-ArgumentCompleter -Native -CommandName PROGRAM -ScriptBlock {
 /// Prints the candidates for the last of the words, which follow the program's name.
 pub(crate) fn run(command: Command, words: &[String]) -> anyhow::Result<()> {
     let mut lines = candidates(command, words);
-    let goes_on = lines.iter().any(|word| word.ends_with(['/', '=']));
-    lines.push(if goes_on { NO_FILES_NO_SPACE } else { NO_FILES }.to_owned());
+    let continues = lines.iter().any(|word| word.ends_with(['/', '=']));
+    lines.push(if continues { NO_FILES_NO_SPACE } else { NO_FILES }.to_owned());
     files::print(&(lines.join("\n") + "\n"))
 }
 

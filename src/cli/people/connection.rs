@@ -67,7 +67,7 @@ pub(crate) struct ConnectionArgs {
     ignored: IgnoredArgs,
 }
 
-/// Who calls.
+/// The user that calls the API server, and the user to act as.
 #[derive(Clone, Debug, Default, clap::Args)]
 struct IdentityArgs {
     /// User of the kubeconfig.
@@ -333,7 +333,7 @@ mod tests {
         let known = json!({"token": "old", "client-certificate-data": "AA==", "client-key": "/k", "exec": {"command": "x"}});
         let args = Line::parse_from(["p"].into_iter().chain(line.split_whitespace())).connection;
         let mut applied = serde_json::to_value(args.identity.applied(serde_json::from_value(known)?)?)?;
-        // Fields that the client adds to those of the file.
+        // Fields that the client adds to the file's own.
         applied["exec"] = json!(applied.get("exec").is_some_and(|exec| !exec.is_null()));
         Ok(applied)
     }

@@ -260,7 +260,7 @@ mod tests {
     ];
 
     #[test]
-    fn flags_of_a_verb_come_first_and_those_of_the_connection_last() {
+    fn flags_of_a_verb_come_before_flags_of_the_connection() {
         let connection = crate::cli::people::connection_flags();
         let is_connection = |id: &str| connection.get_arguments().any(|flag| flag.get_id() == id);
         for mut program in [Cli::command(), crate::cli::people::kueuectl::command()] {

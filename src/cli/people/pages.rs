@@ -1,6 +1,6 @@
 //! Lists, one page at a time.
 //!
-//! Invariant: no request asks for more than a page, and no more than a page is kept here.
+//! Invariant: a request asks for at most a page, and at most a page is kept here.
 
 use serde_json::Value;
 

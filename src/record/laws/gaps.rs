@@ -104,16 +104,14 @@ impl World {
 
 fn parts() -> impl Strategy<Value = [Vec<(usize, Step, i64)>; 3]> {
     let without_late = |(number, step, seconds, _)| (number, step, seconds);
-    let part = move || {
-        steps().prop_map(move |steps| steps.into_iter().map(without_late).collect::<Vec<_>>())
-    };
+    let part = move || steps().prop_map(move |steps| steps.into_iter().map(without_late).collect::<Vec<_>>());
     [part(), part(), part()]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Hours, evictions and open runs are those of a recorder that was never away.
+    /// Hours, evictions and open runs are the same as of a recorder that was never away.
     #[test]
     fn a_remembered_gap_is_in_the_record_once(steps in parts()) {
         let mut world = Beside::played(&steps, true);
@@ -169,12 +167,13 @@ fn a_gap_names_the_part_that_is_filled() {
     let add = |row: RecordRow| {
         let seconds = |at: Timestamp| at.as_second() - ORIGIN;
         let result = row.result.to_string();
-        segments.push((seconds(row.start.unwrap()), seconds(row.time), result, row.filled));
+        segments.push((seconds(row.start.unwrap()), seconds(row.time), result, row.origin.filled));
         true
     };
     world.recorder().reading().unwrap().0.newest_records(RecordKind::Segment, i64::MIN, add).unwrap();
     let expected = [(160, 310, "Finished", true), (10, 210, "Deleted", true)];
-    let named = |(start, end, result, filled): (i64, i64, &str, bool)| (start, end, result.to_owned(), filled);
+    let named =
+        |(start, end, result, filled): (i64, i64, &str, bool)| (start, end, result.to_owned(), filled);
     assert_eq!(segments, expected.map(named));
 }
 
@@ -211,7 +210,7 @@ fn a_finished_workload_is_filled_from_its_conditions() {
     assert_eq!(world.counted().values().sum::<i128>(), 1_000 * (2 * 100 + 3 * 150));
     let mut waits = Vec::new();
     let add = |row: RecordRow| {
-        waits.push((row.start.unwrap(), row.time, row.filled));
+        waits.push((row.start.unwrap(), row.time, row.origin.filled));
         true
     };
     world.recorder().reading().unwrap().0.newest_records(RecordKind::Wait, ms(110), add).unwrap();

@@ -93,7 +93,7 @@ pub(crate) async fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     Ok(if fails { ExitCode::from(EXIT_NO) } else { session.ended(ExitCode::SUCCESS) })
 }
 
-/// Reads the findings: of the cluster, or of the namespace if a flag names it or if the user may read no more.
+/// Reads the findings: of the cluster, or of the namespace if a flag names it or the user may read nothing else.
 pub(super) async fn findings(session: &Session, is_namespace: bool) -> anyhow::Result<Value> {
     let query = ViewQuery::default();
     let in_namespace = format!("namespaces/{}/findings", encoded(&session.namespace));

@@ -74,7 +74,7 @@ mod tests {
             // A replica that has heard nothing for a day.
             ("manager", -86_400, 0),
             ("cluster", -300, 0),
-            // Ages of a dump are those of its time.
+            // Ages in a dump are as of the time of the dump.
             ("file", -300, -300),
             ("file", -86_400, -86_400),
         ] {

@@ -1,6 +1,6 @@
 //! `sluice usage export`: the durable record, page by page.
 //!
-//! Invariants: no more than a page is in memory; all pages are of one period, which the first one fixes.
+//! Invariants: at most a page is in memory; all pages are of one period, which the first one fixes.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

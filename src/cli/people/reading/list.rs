@@ -179,7 +179,7 @@ impl ListArgs {
         if self.table.output.is_csv() { Ok(None) } else { self.table.format() }
     }
 
-    /// Returns whether the table shows no more of a Workload than a brief row has.
+    /// Returns whether the table shows only what a brief row of a Workload has.
     fn is_brief(&self) -> anyhow::Result<bool> {
         let ListKind::Workload(filter) = &self.kind else { return Ok(false) };
         let is_narrow = self.format()?.is_none() && !self.table.is_wide() && !self.show_labels;

@@ -163,7 +163,7 @@ impl TableArgs {
     }
 }
 
-/// Whether a verb goes on reading.
+/// Whether a verb reads again until it is interrupted.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(super) struct WatchArgs {
     /// Read again every 2 s, and print what changed.

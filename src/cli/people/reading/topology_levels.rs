@@ -1,6 +1,6 @@
 //! The levels of the topology on which Workloads were placed.
 //!
-//! Invariant: unreadable objects are no error: without them the levels are those of the assignment itself.
+//! Invariant: unreadable objects are no error: without them the assignment itself has the levels.
 
 use std::collections::BTreeSet;
 

@@ -148,7 +148,7 @@ impl UsageArgs {
         Ok(())
     }
 
-    /// Reads the report of the cluster, or of the namespace if a flag selects it or if the user may see no more.
+    /// Reads the report of the cluster, or of the namespace if a flag selects it or the user may read nothing else.
     async fn read(&self, session: &Session, since: &PeriodTime, with_flavors: bool) -> anyhow::Result<Value> {
         let query = self.query(since, with_flavors);
         let own = format!("namespaces/{}/usagereports{query}", encoded(&session.namespace));

@@ -1,7 +1,7 @@
 //! `sluice why --when`: when a pending workload may be admitted, simulated in this process.
 //!
 //! Invariants: nothing is listed for a question without an answer; the durable record is read only if the stored Workloads have
-//! too few runs; a user who may not list the whole cluster gets the manager's answer, which has what this user may see.
+//! too few runs; without the right to list the whole cluster, a user gets the manager's answer, which has what this user may see.
 
 use std::sync::Arc;
 use std::time::Instant;

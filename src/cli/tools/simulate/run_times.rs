@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_estimates() {
+    fn percentiles_are_read() {
         assert_eq!([percent("25"), percent("50"), percent("90")], [Ok(25), Ok(50), Ok(90)]);
         for text in ["", "0", "75", "-25", "50%", "nan"] {
             assert!(percent(text).is_err(), "{text}");
