@@ -3,7 +3,7 @@
 //! Invariants: usage of a pod on a node is charged once: through the topology assignment of its workload if that names
 //! the host, otherwise as non-TAS usage of the pod itself. So a pod that was bound by hand, whose workload was deleted,
 //! or that still terminates on a node that is no longer in the assignment is charged on its node (I21), until it counts as ended
-//! as it does for quota. Whether a charged pod ends with what holds quota follows from the pod and its workload; the usage is told again
+//! as it does for quota. Whether a charged pod ends with what holds quota follows from the pod and its workload; the usage is reported again
 //! when either changes. `pod_owners` decides which workload a pod belongs to. Of pods that name no workload only the identity and
 //! the node are stored.
 

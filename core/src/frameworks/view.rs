@@ -119,7 +119,7 @@ impl JobView {
     }
 }
 
-/// What earlier versions of a running job tell of it.
+/// What follows from earlier versions of a running job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SinceStart {
     /// Whether it was found running by a manager that had not read everything yet, and runs since.
@@ -133,7 +133,7 @@ pub struct SinceStart {
 /// Other objects from which the pod sets of a job are made, and earlier versions of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RelatedView {
-    /// What earlier versions of it tell.
+    /// What follows from earlier versions of it.
     pub since_start: SinceStart,
     /// The objects.
     pub reads: Vec<RelatedKey>,
@@ -179,12 +179,12 @@ pub struct JobOptions {
     pub completions: Option<i32>,
     /// Whether a change of the count changes the completions as well.
     pub completions_follow_parallelism: bool,
-    /// What tells the Workload that is made for the job now from those made for earlier sizes, if the job is elastic: it may
+    /// Identifies the Workload of the present size among the Workloads of earlier sizes, if the job is elastic: it may
     /// be resized while it runs, and each larger size gets a Workload of its own.
     pub slice: Option<Arc<str>>,
     /// Whether it runs, asks to be elastic and cannot be: its templates lack the gate.
     pub lacks_elastic_gate: bool,
-    /// What tells pods that it controls from those that only name it.
+    /// Distinguishes pods that it controls from pods that only name it.
     pub pod_identity: PodIdentity,
     /// Whether the job is not managed, whatever its labels say.
     pub skipped: bool,

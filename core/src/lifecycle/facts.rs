@@ -78,7 +78,7 @@ pub struct JobFacts {
     pub reclaimable: Vec<(String, i32)>,
     /// Whether the job no longer matches the prebuilt Workload that it names, or has another one.
     pub out_of_sync: bool,
-    /// The text for a Workload whose job came below a queued object and does not run on its quota any more.
+    /// The text for a Workload whose job came below a queued object and no longer runs on its quota.
     pub taken_over: Option<String>,
     /// Set if the job can never be started: the error.
     pub start_failed: Option<String>,
@@ -138,7 +138,7 @@ pub struct Facts<'a> {
     pub verdict: Option<(PendingReason, String)>,
     /// Set if the Workload is a preemption victim: the reason, and the message for the conditions.
     pub preemption: Option<(PreemptionReason, String)>,
-    /// Set if the Workload is a slice of an elastic job that has no part in it any more, mostly because a newer one has replaced
+    /// Set if the Workload is a slice of an elastic job that no longer has a part in it, mostly because a newer one has replaced
     /// it: reason and message of the Finished condition.
     pub slice_end: Option<(&'static str, String)>,
     /// New states of the checks that this manager controls and whose present state is outdated.

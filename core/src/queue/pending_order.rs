@@ -299,8 +299,8 @@ impl PendingOrder {
         local.members.get(|other| other.compare(workload)).map(|item| &item.workload)
     }
 
-    /// Number of workloads of the ClusterQueue up to the place of this one, which need not be pending any more: where a page
-    /// goes on after it. Of a LocalQueue without pending workloads the place is that of one without past usage.
+    /// Number of workloads of the ClusterQueue up to the place of this one, which may no longer be pending: where a page
+    /// continues after it. Of a LocalQueue without pending workloads the place is that of one without past usage.
     pub fn up_to(&self, workload: &Workload) -> usize {
         let Some(queue) = self.by_queue.get(&workload.cluster_queue) else { return 0 };
         let rank = queue.local_queues.get(&local_name(workload)).map(|local| local.rank).unwrap_or_default();

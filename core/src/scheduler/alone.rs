@@ -2,7 +2,7 @@
 //!
 //! Invariants: usage, order and other workloads play no part, so nothing is preempted, and pods on nodes count only if they stay when
 //! all that holds quota ends; what was found for a class is kept until configuration, nodes or pods on them change.
-//! Neighbours: `nominate` computes assignments against usage; `obstacle` decides what is told of a pending workload.
+//! Neighbours: `nominate` computes assignments against usage; `obstacle` decides what is shown of a pending workload.
 
 use super::engine::Engine;
 use super::flavor_assigner::AssignRequest;

@@ -12,7 +12,7 @@ use crate::topology::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Most hosts of one flavor that are told.
+/// Most hosts of one flavor that are reported.
 const MAX_LEAVES: usize = 2_000;
 
 /// What is asked of the capacity of flavors.

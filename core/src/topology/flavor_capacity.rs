@@ -149,7 +149,7 @@ impl TasCache {
     }
 
     /// Returns what fits within one domain of each level of the flavor's topology, and anywhere. `shown` is the resource of which the
-    /// free amount is told.
+    /// free amount is reported.
     pub fn level_capacities(
         &mut self,
         flavor: AskedFlavor<'_>,
