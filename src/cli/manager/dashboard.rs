@@ -262,7 +262,7 @@ impl PublishedState {
         if !snapshot.synced {
             return Err(ModelError::NotSynced);
         }
-        Ok(match self.what_ifs.what_if(query, reader).await? {
+        Ok(match self.what_ifs.what_if(query, reader).await {
             Ok(answer) => WhatIfPage { answer: Some(answer), ..page },
             Err(refused) => WhatIfPage { refused: format!("{refused}."), ..page },
         })

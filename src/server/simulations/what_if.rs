@@ -11,13 +11,12 @@ use super::objects::FinishedWorkloads;
 use super::{Advice, Estimates, NoSimulation, Simulator};
 use crate::cache::Kind;
 use crate::dashboard::{FORM, Links, WhatIfQuery};
-use crate::server::bounded_work::{NoWork, WorkTime};
+use crate::server::bounded_work::WorkTime;
 use crate::simulate::estimate::drop_finished;
 use crate::simulate::{
     Comparison, KeepGoing, Manifests, NoComparison, SimulationOptions, Start, Until, WhatIf,
 };
 use crate::visibility::access::Access;
-use crate::visibility::page::ModelError;
 
 /// Time that an answer looks ahead.
 const AHEAD: SignedDuration = SignedDuration::from_hours(24);
@@ -45,27 +44,21 @@ impl WhatIfAnswers {
         Self { simulator: estimates.simulator.sharing() }
     }
 
-    /// Returns what a change would do, or why that is not known.
+    /// Returns what a change would do.
     ///
     /// # Errors
-    /// The user, or all users together, ask too much at once.
+    /// There is no answer: the change is refused, or the question is beyond a bound of simulations on request; the text says why.
     pub async fn what_if(
         &self,
         query: &WhatIfQuery,
         (access, user): (&Access, &str),
-    ) -> Result<Result<Comparison, String>, ModelError> {
-        let asked = match self.asked(query, access) {
-            Ok(asked) => asked,
-            Err(refused) => return Ok(Err(refused)),
-        };
+    ) -> Result<Comparison, String> {
+        let asked = self.asked(query, access)?;
         let key = query.address(&Links::default());
         let simulate = move |stored, time| compare(asked, stored, time);
         let reader = (access, user);
-        match self.simulator.answer(reader, &key, FinishedWorkloads::Dropped, simulate).await {
-            Ok(answer) => Ok(answer),
-            Err(NoSimulation::NoWork(NoWork::UserBusy | NoWork::AllBusy)) => Err(ModelError::TooMany),
-            Err(none) => Ok(Err(none.with_advice(ADVICE, access))),
-        }
+        let found = self.simulator.answer(reader, &key, FinishedWorkloads::Dropped, simulate).await;
+        found.unwrap_or_else(|none| Err(none.with_advice(ADVICE, access)))
     }
 
     fn asked(&self, query: &WhatIfQuery, access: &Access) -> Result<Asked, String> {

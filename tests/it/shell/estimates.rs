@@ -10,13 +10,13 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
-use sluice::dashboard::{Freshness, Links, PageQuestion, WorkloadPage};
+use sluice::dashboard::{Freshness, Links, PageQuestion, WhatIfPage, WorkloadPage};
 use sluice::kube::client::{Caller, all_path};
 use sluice::kube::server_clock::ServerClock;
 use sluice::server::apis::estimates::AskEstimate as _;
 use sluice::server::dashboard::models::{Answering, Models, NoValue, Value as PageValue};
 use sluice::server::dashboard::{Settings, router};
-use sluice::server::simulations::{Estimates, SimulationSource};
+use sluice::server::simulations::{Estimates, SimulationSource, WhatIfAnswers};
 use sluice::server::user_authorizer::UserAuthorizer;
 use sluice::snapshot::Snapshot;
 use sluice::visibility::access::{Access, TenantDetail};
@@ -57,8 +57,11 @@ fn objects() -> Vec<(Kind, Value)> {
     cluster.typed()
 }
 
-/// Pages of Workloads with estimates; a token is the name of its user.
-struct Pages(Arc<Estimates>);
+/// Pages of Workloads with estimates, and of changes; a token is the name of its user.
+struct Pages {
+    estimates: Arc<Estimates>,
+    what_ifs: WhatIfAnswers,
+}
 
 impl Models for Pages {
     fn version(&self) -> (String, u64) {
@@ -71,14 +74,21 @@ impl Models for Pages {
 
     fn answer(&self, question: PageQuestion, access: Access, user: String) -> Answering<'_> {
         Box::pin(async move {
-            let PageQuestion::When(query) = question else {
-                return Err(NoValue::Invalid("not a page of this test".to_owned()));
+            let query = match question {
+                PageQuestion::When(query) => query,
+                PageQuestion::WhatIf(query) => {
+                    let found = self.what_ifs.what_if(&query, (&access, user.as_str())).await;
+                    let refused = found.as_ref().err().cloned().unwrap_or_default();
+                    let source = Source::default();
+                    return Ok(PageValue::page(WhatIfPage { query, answer: found.ok(), refused, source }));
+                }
+                _ => return Err(NoValue::Invalid("not a page of this test".to_owned())),
             };
             let (namespace, name) = (query.workload.namespace, query.workload.name);
             let metadata = ViewMetadata { namespace, name, ..ViewMetadata::default() };
             let workload = WorkloadView { metadata, ..WorkloadView::default() };
             let mut view = Verdict { workload, ..Verdict::default() };
-            view.estimate = Some(self.0.estimate(view.clone(), access, user).await);
+            view.estimate = Some(self.estimates.estimate(view.clone(), access, user).await);
             let answer = Answer { view, source: Source::default(), partial: false };
             Ok(PageValue::page(WorkloadPage { answer, cohorts: Vec::new() }))
         })
@@ -122,7 +132,10 @@ impl Fixture {
         let pages = router(Settings {
             links: Links::below("/").unwrap(),
             authorizer,
-            models: Arc::new(Pages(Arc::clone(&estimates))),
+            models: Arc::new(Pages {
+                what_ifs: WhatIfAnswers::beside(&estimates),
+                estimates: Arc::clone(&estimates),
+            }),
             tenant_detail: TenantDetail::None,
             objects: None,
             retiring,
@@ -134,7 +147,12 @@ impl Fixture {
     }
 
     async fn page(&self, user: &str, workload: &str) -> String {
-        let request = Request::get(format!("/workloads/ns/{workload}?when=1"))
+        self.shown(user, &format!("/workloads/ns/{workload}?when=1")).await
+    }
+
+    /// Returns the page at an address.
+    async fn shown(&self, user: &str, address: &str) -> String {
+        let request = Request::get(address)
             .header("host", "sluice.example:8443")
             .header("cookie", format!("__Host-sluice={user}"));
         let request = request.body(Body::empty()).unwrap();
@@ -257,6 +275,14 @@ async fn pages_and_verdicts_count_together_and_the_third_gets_the_command() {
         assert_eq!(fixture.verdict("tenant", "w-c").await["estimate"], refused);
         let page = fixture.page("ann", "w-e").await;
         assert!(page.contains(&format!("{own}: {COMMAND}")), "{page}");
+        for (user, change, why) in [
+            ("bob", "stop=workload%2Fw-a", "too many questions are being computed"),
+            ("ann", "stop=workload%2Fw-b", "your last question is still being computed"),
+        ] {
+            let page = fixture.shown(user, &format!("/what-if?ns=ns&{change}")).await;
+            assert!(page.contains(&format!("{why}: ask in a terminal")), "{page}");
+            assert!(page.contains("sluice what-if --stop workload/w-"), "the page has the command: {page}");
+        }
         assert_eq!(fixture.lists(), 2, "nothing is read for a question beyond the bounds");
     };
     tokio::select! {
