@@ -1,7 +1,8 @@
 //! Answers that are kept for a short time, so that concurrent equal questions cost one answer.
 //!
 //! Invariants: an answer is kept for exactly its key, which holds the access of the user; the number of kept answers is
-//! bounded; of concurrent requests with one key, one makes the answer and the others wait for it; a failure is not kept.
+//! bounded; an answer that is too old is dropped at the next question, whatever that asks; of concurrent requests with one key, one makes
+//! the answer and the others wait for it; a failure is not kept.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +21,7 @@ type Slot<T> = Arc<tokio::sync::Mutex<Option<(Instant, T)>>>;
 pub struct SharedAnswers<T, K = String> {
     ttl: Duration,
     most: usize,
-    kept: Mutex<BTreeMap<K, (Instant, Slot<T>)>>,
+    kept: Mutex<BTreeMap<K, Slot<T>>>,
 }
 
 impl<T: Clone, K: Ord> SharedAnswers<T, K> {
@@ -52,16 +53,19 @@ impl<T: Clone, K: Ord> SharedAnswers<T, K> {
 
     fn slot(&self, key: K) -> Slot<T> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|_, slot| self.is_needed(slot));
         if kept.len() >= self.most && !kept.contains_key(&key) {
-            kept.retain(|_, (asked, _)| asked.elapsed() < self.ttl);
-            if kept.len() >= self.most {
-                kept.clear();
-            }
+            kept.clear();
         }
-        let empty = || (Instant::now(), Arc::new(tokio::sync::Mutex::new(None)));
-        let (asked, slot) = kept.entry(key).or_insert_with(empty);
-        *asked = Instant::now();
-        Arc::clone(slot)
+        Arc::clone(kept.entry(key).or_default())
+    }
+
+    /// Returns whether a slot is in use, or has an answer that is not too old.
+    fn is_needed(&self, slot: &Slot<T>) -> bool {
+        let is_current = |(made, _): &(Instant, T)| made.elapsed() < self.ttl;
+        // A slot in use may have no answer yet, and concurrent requests wait for it.
+        Arc::strong_count(slot) > 1
+            || slot.try_lock().is_ok_and(|known| known.as_ref().is_some_and(is_current))
     }
 }
 
@@ -95,5 +99,22 @@ mod tests {
         assert_eq!(answers.get("a".to_owned(), async { Err(1) }).await, Err(1));
         assert_eq!(answers.get("a".to_owned(), async { Ok::<_, ()>(1) }).await, Ok(1));
         assert_eq!(answers.get("a".to_owned(), async { Ok::<_, ()>(2) }).await, Ok(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_answer_is_dropped_at_the_next_question() {
+        let answers = SharedAnswers::for_time(Duration::from_secs(30));
+        let ask = async |key: &str| {
+            let made = async { Ok::<_, ()>(Arc::new(key.to_owned())) };
+            answers.get(key.to_owned(), made).await.unwrap()
+        };
+        let first = ask("a").await;
+        tokio::time::advance(Duration::from_secs(29)).await;
+        assert!(Arc::ptr_eq(&first, &ask("a").await), "it is used, and is not kept for longer by that");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        ask("b").await;
+        assert_eq!(Arc::strong_count(&first), 1, "nothing else has the answer");
+        let kept: Vec<String> = answers.kept.lock().unwrap().keys().cloned().collect();
+        assert_eq!(kept, ["b"]);
     }
 }
