@@ -28,6 +28,9 @@ pub struct Comparison {
     pub flavors: Vec<ComparedAmounts>,
     /// Workloads that fare differently, and those that are watched, by effect and name.
     pub workloads: Vec<ComparedWorkload>,
+    /// Number of further ones, which are left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_workloads: usize,
     /// Workloads that wait for a change in both runs, by name; the first of them.
     #[serde(default)]
     pub stays_stuck: Vec<WorkloadRef>,
@@ -101,6 +104,7 @@ impl Comparison {
             with: Some(totals(with)),
             flavors: Vec::new(),
             workloads,
+            more_workloads: 0,
             stays_stuck,
             assumptions: assumptions(without, with),
             notes: notes.chain(without_workload.iter().map(|(_, note)| note.clone())).collect(),
@@ -138,11 +142,22 @@ impl Comparison {
             with: None,
             flavors: Vec::new(),
             workloads,
+            // A number of others would count what the reader does not see.
+            more_workloads: 0,
             stays_stuck,
             assumptions: endless.into_iter().chain([NOTHING_ELSE.to_owned()]).collect(),
             notes: notes.collect(),
             without_workload: Vec::new(),
         }
+    }
+
+    /// Keeps at most this number of workloads that fare differently, the first ones, and counts the others.
+    #[must_use]
+    pub fn first(mut self, most: usize) -> Self {
+        self.more_workloads = self.more_workloads.saturating_add(self.workloads.len().saturating_sub(most));
+        self.workloads.truncate(most);
+        self.workloads.shrink_to_fit();
+        self
     }
 
     /// Returns the number of workloads with an effect.
@@ -164,6 +179,12 @@ impl ComparedWorkload {
     fn order(&self) -> (Effect, &str) {
         (self.effect, self.workload.display_name())
     }
+}
+
+/// Returns whether no workload is left out: the number is then not written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 fn compared(workload: WorkloadRef, without: Fate, with: Fate) -> ComparedWorkload {
@@ -287,5 +308,24 @@ mod tests {
             "no sum of others, and none that is wrong"
         );
         assert_eq!(shown.stays_stuck, [stuck("own/d")]);
+    }
+
+    #[test]
+    fn workloads_that_are_left_out_are_counted() {
+        let row = |name: &str| ComparedWorkload {
+            workload: WorkloadRef { workload: name.to_owned(), job: String::new() },
+            ..ComparedWorkload::default()
+        };
+        let workloads = vec![row("ns/a"), row("ns/b"), row("ns/c")];
+        let whole = Comparison { workloads, ..Comparison::default() };
+        for (most, kept, more) in [(0, 0, 3), (2, 2, 1), (3, 3, 0), (9, 3, 0)] {
+            let first = whole.clone().first(most);
+            assert_eq!((first.workloads.as_slice(), first.more_workloads), (&whole.workloads[..kept], more));
+            assert!(first.workloads.capacity() <= kept, "the memory of the others is given back");
+            let written = serde_json::to_value(&first).unwrap();
+            let expected = (more > 0).then(|| serde_json::json!(more));
+            assert_eq!(written.get("moreWorkloads"), expected.as_ref(), "{written}");
+        }
+        assert_eq!(whole.first(1).first(0).more_workloads, 3);
     }
 }

@@ -48,7 +48,7 @@ pub struct SimulationSource {
 enum NoSimulation {
     #[error("{0} workloads are pending, and at most {max} are simulated on request", max = MAX_PENDING)]
     TooManyPending(usize),
-    #[error("the objects of the cluster need more than the {max} MiB that a simulation on request may use", max = MAX_MEBIBYTES)]
+    #[error("the objects to simulate need more than the {max} MiB that a simulation on request may use", max = MAX_MEBIBYTES)]
     TooLarge,
     #[error("the simulation takes too long to be made on request")]
     TooLong,
@@ -226,6 +226,21 @@ mod tests {
             estimates.set_pods_ready_limits(limits(90));
             assert_eq!(in_force(), [expected.clone(), expected], "after the configuration was read again");
         }
+    }
+
+    #[test]
+    fn bounds_are_those_that_users_are_told() {
+        let WorkLimits { total, cpu, time, kept } = WorkLimits::default();
+        assert_eq!((total, MAX_PENDING), (2, 20_000));
+        let told = format!(
+            "for each user one at a time and two in all, {} s of CPU and {} s, {MAX_MEBIBYTES} MiB, at most 20,000 pending workloads.",
+            cpu.as_secs(),
+            time.as_secs()
+        );
+        assert_eq!((cpu.as_secs(), time.as_secs(), kept.as_secs(), MAX_MEBIBYTES), (3, 20, 30, 64));
+        let docs = include_str!("../../../docs/dashboard.md").replace('\n', " ");
+        assert!(docs.contains(&told), "{told}");
+        assert!(docs.contains(&format!("An answer is kept for {} s", kept.as_secs())));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The objects of a simulation: listed page by page by a task, decoded by the thread of the simulation.
 //!
 //! Invariants: one page waits at most; what no decision reads, and may be secret, is dropped at once; beyond a bound of memory nothing
-//! more is kept.
+//! more is kept, and what a change adds counts before it is made.
 
 use http::Method;
 use serde::Deserialize;
@@ -14,8 +14,8 @@ use crate::cache::Kind;
 use crate::kube::client::{CallError, Caller, Content, all_path};
 use crate::kube::list::with_type_meta;
 use crate::server::bounded_work::WorkTime;
-use crate::simulate::Redaction;
 use crate::simulate::estimate::{is_finished, reduce_finished};
+use crate::simulate::{Edit, Redaction};
 
 /// Most memory of a simulation, in MiB.
 pub(super) const MAX_MEBIBYTES: usize = 64;
@@ -131,12 +131,23 @@ pub(super) fn received_objects(
             // What no decision reads, and may be secret, need not be in memory.
             redaction.redact(kind, &mut object);
             bytes = bytes.saturating_add(weight(&object));
-            if bytes.saturating_mul(COPIES) > MAX_MEBIBYTES << 20 {
-                return Err(NoSimulation::TooLarge);
-            }
+            check_bytes(bytes)?;
             objects.push((kind, object));
         }
     }
+}
+
+/// Checks the memory of these objects with what changes add to them, of which the reader says the number.
+pub(super) fn check_with_changes(objects: &[(Kind, Value)], edits: &[Edit]) -> Result<(), NoSimulation> {
+    let stored = objects.iter().map(|(_, object)| weight(object));
+    let added = edits.iter().filter_map(|edit| edit.added_node(objects));
+    let added = added.map(|(node, count)| weight(&node).saturating_mul(count));
+    check_bytes(stored.chain(added).fold(0, usize::saturating_add))
+}
+
+/// Checks the memory of objects of this weight with their copies.
+const fn check_bytes(bytes: usize) -> Result<(), NoSimulation> {
+    if bytes.saturating_mul(COPIES) > MAX_MEBIBYTES << 20 { Err(NoSimulation::TooLarge) } else { Ok(()) }
 }
 
 /// Returns about how many bytes a value takes in memory.
@@ -164,7 +175,7 @@ pub(super) mod tests {
         finished: FinishedWorkloads,
         ends: bool,
     ) -> Result<Vec<(Kind, Value)>, NoSimulation> {
-        let (pages, received) = mpsc::channel(64);
+        let (pages, received) = mpsc::channel(objects.len() + 1);
         for (kind, object) in objects {
             let raw = serde_json::value::to_raw_value(object).unwrap();
             pages.try_send(Listed::Page(*kind, vec![raw])).ok().unwrap();

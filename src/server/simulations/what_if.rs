@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-use super::objects::FinishedWorkloads;
+use super::objects::{FinishedWorkloads, check_with_changes};
 use super::{Advice, Estimates, NoSimulation, Simulator};
 use crate::cache::Kind;
 use crate::dashboard::{FORM, Links, WhatIfQuery};
@@ -20,6 +20,8 @@ use crate::visibility::access::Access;
 
 /// Time that an answer looks ahead.
 const AHEAD: SignedDuration = SignedDuration::from_hours(24);
+/// Most workloads of an answer: it is kept for a time, and each of the pending ones may fare differently.
+const MAX_WORKLOADS: usize = 2_000;
 /// What to do where a page has no answer; it has the command.
 const ADVICE: Advice = Advice { text: "ask in a terminal", command: "sluice what-if" };
 
@@ -74,9 +76,10 @@ impl WhatIfAnswers {
 fn compare(asked: Asked, mut stored: Vec<(Kind, Value)>, time: WorkTime) -> Result<Answer, NoSimulation> {
     let Asked { what_if, options, access } = asked;
     drop_finished(&mut stored);
+    check_with_changes(&stored, &what_if.changes.edits)?;
     let start = Start { options, stored, problems: Vec::new(), manifests: Manifests::default() };
     let keep_going: KeepGoing = Arc::new(move || time.is_left());
-    let (mut comparison, report) = match what_if.compare(start, Some(&keep_going)) {
+    let (comparison, report) = match what_if.compare(start, Some(&keep_going)) {
         Ok(found) => found,
         Err(NoComparison::Refused(why)) => return Ok(Err(why)),
         Err(NoComparison::Stopped) => return Err(NoSimulation::TooLong),
@@ -84,13 +87,20 @@ fn compare(asked: Asked, mut stored: Vec<(Kind, Value)>, time: WorkTime) -> Resu
     if let Some(problem) = report.problems.iter().find(|problem| &*problem.location.file == FORM) {
         return Ok(Err(format!("the job cannot be submitted: {}", problem.reason)));
     }
-    if !access.sees_everything() {
-        let namespace =
-            |key: &str| key.split_once('/').map_or_else(String::new, |(namespace, _)| namespace.to_owned());
-        comparison = comparison.only(&|workload| access.sees(&namespace(&workload.workload)));
-    }
+    let mut comparison = shown(comparison, &access);
     comparison.assumptions.push(format!("the answer looks {} hours ahead", AHEAD.as_hours()));
     Ok(Ok(comparison))
+}
+
+/// Returns what a reader sees of a comparison, and at most `MAX_WORKLOADS` of its workloads.
+fn shown(comparison: Comparison, access: &Access) -> Comparison {
+    let seen = if access.sees_everything() {
+        comparison
+    } else {
+        let namespace = |key: &str| key.split_once('/').map_or_else(String::new, |(name, _)| name.to_owned());
+        comparison.only(&|workload| access.sees(&namespace(&workload.workload)))
+    };
+    seen.first(MAX_WORKLOADS)
 }
 
 #[cfg(test)]
@@ -99,7 +109,9 @@ mod tests {
     use crate::server::bounded_work::WorkLimits;
     use crate::server::simulations::objects::tests::received;
     use crate::visibility::access::TenantDetail;
+    use crate::simulate::{ComparedWorkload, WorkloadRef};
     use serde_json::json;
+    use std::time::Duration;
 
     const KUEUE: &str = "kueue.x-k8s.io/v1beta2";
 
@@ -144,7 +156,21 @@ mod tests {
     }
 
     fn answer_in(objects: &[(Kind, Value)], query: &WhatIfQuery, access: Access) -> Answer {
-        let changes = query.changes(access.cluster)?;
+        let cpu = WorkLimits::default().cpu;
+        simulated(query, access, objects, cpu).unwrap()
+    }
+
+    /// Answers a question about these objects within a time of CPU.
+    fn simulated(
+        query: &WhatIfQuery,
+        access: Access,
+        objects: &[(Kind, Value)],
+        cpu: Duration,
+    ) -> Result<Answer, NoSimulation> {
+        let changes = match query.changes(access.cluster) {
+            Ok(changes) => changes,
+            Err(refused) => return Ok(Err(refused)),
+        };
         let namespace = query.namespace.clone();
         let what_if = WhatIf { changes, namespace, until: Until::After(AHEAD), watched: Vec::new() };
         let options = SimulationOptions {
@@ -155,8 +181,8 @@ mod tests {
             recorded: None,
         };
         let stored = received(objects, FinishedWorkloads::Dropped, true).unwrap();
-        let time = WorkTime::of(&WorkLimits::default());
-        compare(Asked { what_if, options, access }, stored, time).unwrap()
+        let time = WorkTime::of(&WorkLimits { cpu, ..WorkLimits::default() });
+        compare(Asked { what_if, options, access }, stored, time)
     }
 
     fn query(address: &str) -> WhatIfQuery {
@@ -258,5 +284,54 @@ mod tests {
         assert_eq!(created.count(), 1, "{found:?}");
         let wrong = answer(&query("/what-if?ns=own&queue=lq&pod=cpu%3Dmany"), Access::everything());
         assert!(wrong.unwrap_err().starts_with("the job cannot be submitted: "));
+    }
+
+    #[test]
+    fn nodes_that_a_change_adds_count_before_they_are_made() {
+        let labels: serde_json::Map<String, Value> =
+            (0..300).map(|number| (format!("label-{number}"), json!("a-value-of-twenty-b"))).collect();
+        let node = json!({"metadata": {"name": "h1", "labels": labels}, "status": {"allocatable": {"cpu": "1"}}});
+        let mut objects = objects();
+        objects.push((Kind::Node, node));
+        for (count, answers) in [(2, true), (5_000, false)] {
+            let asked = query(&format!("/what-if?add={count}&like=h1"));
+            let found = simulated(&asked, Access::everything(), &objects, Duration::from_mins(1));
+            assert_eq!(found.as_ref().map(Result::is_ok), if answers { Ok(true) } else { Err(&NoSimulation::TooLarge) });
+        }
+    }
+
+    #[test]
+    fn a_simulation_that_takes_too_long_is_stopped() {
+        let mut objects = objects();
+        let waiting = objects.last().unwrap().1.clone();
+        for number in 0..300 {
+            let mut workload = waiting.clone();
+            workload["metadata"]["name"] = json!(format!("more-{number}"));
+            workload["metadata"]["uid"] = json!(format!("more-{number}"));
+            workload["metadata"]["ownerReferences"] = json!([]);
+            objects.push((Kind::Workload, workload));
+        }
+        let asked = query("/what-if?quota=cq%3Af%3Acpu%3D2");
+        let found = |cpu: Duration| simulated(&asked, Access::everything(), &objects, cpu);
+        assert_eq!(found(Duration::from_millis(1)), Err(NoSimulation::TooLong));
+        assert!(found(Duration::from_mins(1)).unwrap().is_ok(), "it ends by itself");
+    }
+
+    #[test]
+    fn an_answer_has_a_number_of_workloads() {
+        let row = |namespace: &str, number: usize| ComparedWorkload {
+            workload: WorkloadRef { workload: format!("{namespace}/w-{number:05}"), job: String::new() },
+            ..ComparedWorkload::default()
+        };
+        let rows = |namespace: &'static str| (0..2_003).map(move |number| row(namespace, number));
+        let workloads: Vec<ComparedWorkload> = rows("own").chain(rows("secret")).collect();
+        let whole = Comparison { workloads, ..Comparison::default() };
+        for (access, more) in
+            [(Access::everything(), 2_006), (Access::to_namespace("own", TenantDetail::None), 3)]
+        {
+            let found = shown(whole.clone(), &access);
+            assert_eq!((found.workloads.len(), found.more_workloads), (2_000, more));
+            assert!(found.workloads.iter().all(|row| row.workload.workload.starts_with("own/")));
+        }
     }
 }

@@ -13,14 +13,16 @@ use sluice::cache::Kind;
 use sluice::dashboard::{Freshness, Links, PageQuestion, WhatIfPage, WorkloadPage};
 use sluice::kube::client::{Caller, all_path};
 use sluice::kube::server_clock::ServerClock;
+use sluice::scheduler::PendingCounts;
 use sluice::server::apis::estimates::AskEstimate as _;
 use sluice::server::dashboard::models::{Answering, Models, NoValue, Value as PageValue};
 use sluice::server::dashboard::{Settings, router};
 use sluice::server::simulations::{Estimates, SimulationSource, WhatIfAnswers};
 use sluice::server::user_authorizer::UserAuthorizer;
-use sluice::snapshot::Snapshot;
+use sluice::snapshot::{ClusterQueueView, QueueView, Snapshot};
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::views::{Answer, Source, Verdict, ViewMetadata, WorkloadView};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -55,6 +57,16 @@ fn objects() -> Vec<(Kind, Value)> {
     other["apiVersion"] = json!("v1");
     cluster.objects.push(other);
     cluster.typed()
+}
+
+/// Returns a state of two ClusterQueues with this number of pending workloads together, most of them parked.
+fn snapshot(pending: usize) -> Snapshot {
+    let queue = |pending: PendingCounts| ClusterQueueView { pending, ..ClusterQueueView::default() };
+    let parked = PendingCounts { active: 0, inadmissible: pending.saturating_sub(1) };
+    let active = PendingCounts { active: 1, inadmissible: 0 };
+    let cluster_queues = BTreeMap::from([(Arc::from("a"), queue(parked)), (Arc::from("b"), queue(active))]);
+    let queues = Arc::new(QueueView { cluster_queues, ..QueueView::default() });
+    Snapshot { queues, ..Snapshot::default() }
 }
 
 /// Pages of Workloads with estimates, and of changes; a token is the name of its user.
@@ -106,6 +118,11 @@ struct Fixture {
 
 impl Fixture {
     async fn start() -> Self {
+        Self::start_with_pending(1).await
+    }
+
+    /// Starts with this number of pending workloads in the published state.
+    async fn start_with_pending(pending: usize) -> Self {
         let holds = Arc::<AtomicBool>::default();
         let (held, objects) = (Arc::clone(&holds), Arc::new(objects()));
         let (client, requests) = scripted_client_with_body(move |_, uri, body| {
@@ -125,7 +142,7 @@ impl Fixture {
         let estimates = Arc::new(Estimates::new(SimulationSource {
             caller,
             clock: Arc::new(ServerClock::starting_at(now())),
-            published: Arc::new(ArcSwap::from_pointee(Snapshot::default())),
+            published: Arc::new(ArcSwap::from_pointee(snapshot(pending))),
             options: options(None),
         }));
         let (retire, retiring) = watch::channel(false);
@@ -289,4 +306,20 @@ async fn pages_and_verdicts_count_together_and_the_third_gets_the_command() {
         answers = two => panic!("nothing lists the objects: {answers:?}"),
         () = others => {}
     }
+}
+
+#[tokio::test]
+async fn beyond_the_bound_of_pending_workloads_nothing_is_listed() {
+    let what_if = "/what-if?ns=ns&stop=workload%2Fw-a";
+    let fixture = Fixture::start_with_pending(20_001).await;
+    let why = "20001 workloads are pending, and at most 20000 are simulated on request: ";
+    for page in [fixture.page("ann", "w-a").await, fixture.shown("ann", what_if).await] {
+        assert!(page.contains(why), "{page}");
+    }
+    assert_eq!(fixture.lists(), 0);
+    let fixture = Fixture::start_with_pending(20_000).await;
+    for page in [fixture.page("ann", "w-a").await, fixture.shown("ann", what_if).await] {
+        assert!(!page.contains("are simulated on request"), "{page}");
+    }
+    assert!(fixture.lists() > 0);
 }

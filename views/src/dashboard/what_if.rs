@@ -6,6 +6,7 @@
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
 use super::page::{AddressedPage, Page, given};
+use super::text::grouped;
 use super::what_if_query::{PATH, WhatIfQuery};
 use crate::simulate::{ComparedAmounts, ComparedWorkload, Comparison, Fate, Totals, WorkloadRef};
 use crate::visibility::views::Source;
@@ -50,6 +51,8 @@ struct Answer<'a> {
     totals: Vec<TotalRow>,
     rows: Vec<Row>,
     more: bool,
+    /// How many workloads the JSON of the page has.
+    in_json: String,
     stuck: Vec<Named>,
     flavors: &'a [ComparedAmounts],
     notes: &'a [String],
@@ -146,10 +149,23 @@ fn shown<'a>(answer: &'a Comparison, request: &Request) -> Answer<'a> {
         totals: both.filter(|_| request.scope == Scope::Cluster).map(totals).unwrap_or_default(),
         rows: answer.workloads.iter().take(MAX_ROWS).map(|compared| row(compared, links)).collect(),
         more: answer.workloads.len() > MAX_ROWS,
+        in_json: in_json(answer),
         stuck: answer.stays_stuck.iter().map(|workload| named(workload, links)).collect(),
         flavors: &answer.flavors,
         notes: &answer.notes,
         assumptions: &answer.assumptions,
+    }
+}
+
+/// Returns how many of the workloads the answer has.
+fn in_json(answer: &Comparison) -> String {
+    let kept = answer.workloads.len();
+    match answer.more_workloads {
+        0 => "all".to_owned(),
+        more => {
+            let number = |number: usize| grouped(&number.to_string());
+            format!("{} of {}", number(kept), number(kept.saturating_add(more)))
+        }
     }
 }
 
@@ -192,4 +208,20 @@ fn parts(fate: &Fate) -> Vec<Part> {
         rest: part.rest,
     });
     parts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workloads_that_are_left_out_are_counted() {
+        let workloads = vec![ComparedWorkload::default(); 201];
+        for (more, said) in [(0, "the JSON of this page has all."), (1_800, "the JSON of this page has 201 of 2,001.")] {
+            let answer = Comparison { workloads: workloads.clone(), more_workloads: more, ..Comparison::default() };
+            let page = WhatIfPage { answer: Some(answer), ..WhatIfPage::default() };
+            let html = page.html(&Request::default()).unwrap();
+            assert!(html.contains(said), "{html}");
+        }
+    }
 }

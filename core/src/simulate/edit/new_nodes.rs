@@ -3,6 +3,7 @@
 //! Invariants: a new node has a name and a hostname of its own, and all other labels of the node that it is like, so that it is in the
 //! same domains of a topology; it is ready, and has no taint that says otherwise.
 
+use super::{Change, Edit};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::simulate::objects::{text_at, value_at};
@@ -30,6 +31,17 @@ impl Simulation {
                 added = added.saturating_add(1);
             }
         }
+    }
+}
+
+impl Edit {
+    /// Returns one of the nodes that the change adds, and their number; `None` for another change, or if the node that they are like is
+    /// not among the objects.
+    pub fn added_node(&self, objects: &[(Kind, Value)]) -> Option<(Value, usize)> {
+        let Change::AddNodes(count) = self.change else { return None };
+        let mut nodes = objects.iter().filter(|(kind, _)| *kind == Kind::Node).map(|(_, node)| node);
+        let like = nodes.find(|node| text_at(node, "/metadata/name") == self.target.name)?;
+        Some((copy_of(like, &format!("added-{count}")), count))
     }
 }
 
@@ -77,5 +89,18 @@ mod tests {
                 "conditions": [{"type": "Ready", "status": "True"}]}});
         assert_eq!(copy_of(&node, "n"), expected);
         assert_eq!(copy_of(&json!({"metadata": {"name": "h1"}}), "n")["metadata"]["labels"], json!({}));
+    }
+
+    #[test]
+    fn a_change_says_what_it_adds() {
+        let node = |name: &str| {
+            (Kind::Node, json!({"metadata": {"name": name, "labels": {"rack": format!("of {name}")}}}))
+        };
+        let objects = [(Kind::Namespace, json!({"metadata": {"name": "h2"}})), node("h1"), node("h2")];
+        let (added, count) = Edit::added_nodes(30, "h2").unwrap().added_node(&objects).unwrap();
+        assert_eq!((&added["metadata"]["labels"]["rack"], count), (&json!("of h2"), 30));
+        for edit in [Edit::added_nodes(30, "h3"), Edit::drained_node("--drain", "h2")] {
+            assert_eq!(edit.unwrap().added_node(&objects), None);
+        }
     }
 }
