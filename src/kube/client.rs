@@ -9,11 +9,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ::kube::client::{ClientBuilder, DynBody};
+use ::kube::client::{Body, ClientBuilder, DynBody};
 use ::kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use ::kube::{Client, Config};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, Response};
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
@@ -24,7 +25,7 @@ use tower::util::MapResponseLayer;
 
 use super::private_keys::{self, UnusableKey};
 use super::rate_limit::RateLimiter;
-use super::server_clock::ServerClock;
+use super::server_clock::{ServerClock, date_of};
 use crate::api::ObjectKey;
 use crate::cache::ApiResourceInfo;
 
@@ -342,6 +343,13 @@ impl Caller {
             .map_err(|_| CallError::Request("the token has characters that no header has".to_owned()))?;
         header.set_sensitive(true);
         self.send(Request::get(path).header(AUTHORIZATION, header).body(Vec::new())).await
+    }
+
+    /// Returns the time at the server in whole seconds; `None` without a response that has it. An error of the server has it, too.
+    pub async fn server_time(&self) -> Option<Timestamp> {
+        let request = Request::get("/version").body(Body::from(Vec::new())).ok()?;
+        let response = tokio::time::timeout(self.timeout, self.client.send(request)).await.ok()?;
+        date_of(&response.ok()?)
     }
 
     /// Makes a GET call.

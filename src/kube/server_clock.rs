@@ -53,8 +53,7 @@ impl ServerClock {
 
     /// Records the `Date` header of a response, if it has a valid one.
     pub(super) fn record_response(&self, response: &Response<Box<DynBody>>) {
-        let date = response.headers().get(DATE).and_then(|value| value.to_str().ok());
-        if let Some(date) = date.and_then(|text| DateTimeParser::new().parse_timestamp(text).ok()) {
+        if let Some(date) = date_of(response) {
             self.observe(date);
         }
     }
@@ -99,4 +98,10 @@ impl ServerClock {
         let (now, state) = (self.steady(), self.state.lock().unwrap_or_else(PoisonError::into_inner));
         now.saturating_sub(state.skew.ahead()).unwrap_or(now)
     }
+}
+
+/// Returns the time in the `Date` header of a response, if it has a valid one.
+pub(super) fn date_of<B>(response: &Response<B>) -> Option<Timestamp> {
+    let date = response.headers().get(DATE).and_then(|value| value.to_str().ok())?;
+    DateTimeParser::new().parse_timestamp(date).ok()
 }

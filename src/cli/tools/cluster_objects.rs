@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::cache::Kind;
@@ -42,6 +43,11 @@ impl ClusterReader {
     /// Reads with this caller.
     pub(crate) fn of(caller: Caller) -> Self {
         Self { caller }
+    }
+
+    /// Returns the time at the API server, from which the ages of its objects count; if it does not say it, that of this machine.
+    pub(crate) async fn time(&self) -> Timestamp {
+        self.caller.server_time().await.unwrap_or_else(Timestamp::now)
     }
 
     /// Returns the number of objects of a kind; `None` if it cannot be read.

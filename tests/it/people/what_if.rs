@@ -1,7 +1,9 @@
 //! `sluice what-if` on a dump: what each change does, what nodes and quotas have, and bad input.
 
+use crate::fixtures::estimated_cluster::Cluster;
 use crate::fixtures::simulate_command::{QUEUES, TestFolder};
-use serde_json::Value;
+use crate::people::when::server_of;
+use serde_json::{Value, json};
 use std::process::Command;
 
 const HEADER: &str =
@@ -102,7 +104,7 @@ fn a_cohort_gets_the_quota_that_it_does_not_have() {
         let found = answer(name, objects, &["--quota", "cohort/team:f:cpu=1"]);
         assert_eq!(effects(&found), ["default/second earlier"], "{name}: {found}");
         let note = "Cohort team gets a quota of its own, which it does not have";
-        assert_eq!(found["notes"], serde_json::json!([note]), "{name}: {found}");
+        assert_eq!(found["notes"], json!([note]), "{name}: {found}");
         for (value, refused) in [
             ("cohort/team:g:cpu=1", "Cohort team has no quota for cpu in flavor g; it has no quota"),
             ("cohort/taem:f:cpu=1", "Cohort taem not found"),
@@ -219,5 +221,39 @@ fn bad_input_is_refused_with_its_flag() {
         assert_eq!((code, output.as_str()), (status, ""), "{arguments:?}: {errors}");
         assert!(errors.contains(named), "{arguments:?}: {errors}");
         assert!(!errors.contains("panicked"), "{errors}");
+    }
+}
+
+/// The clock of this machine differs from the server's: a run that has 10 minutes left there would have ended, or not begun, here.
+#[test]
+fn run_times_count_by_the_clock_of_the_server() {
+    let mut cluster = Cluster::new(1, "BestEffortFIFO", "lq");
+    cluster.running("runs", "lq", 1, 50);
+    cluster.pending("waits", "lq", 1, 5);
+    let server = server_of(&cluster);
+    let folder = TestFolder::new("what-if-clock");
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "x", "cluster": {"server": server.address()}}], "users": [{"name": "x", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+    });
+    let kubeconfig = folder.write("kubeconfig", kubeconfig.to_string());
+    for (date, begins) in [
+        ("Thu, 26 Nov 2026 14:00:00 GMT", 600.0),
+        ("Thu, 26 Nov 2026 14:05:00 GMT", 300.0),
+        ("Thu, 26 Nov 2026 13:55:00 GMT", 900.0),
+    ] {
+        server.state.lock().unwrap().date = Some(date);
+        let asked = server.run("sluice", "what-if -n team --quota q:f:cpu=2 --run-for 1h -o json");
+        let found: Value = serde_json::from_str(&asked.out).unwrap_or_default();
+        assert_eq!(effects(&found), ["team/waits earlier"], "{date}: {asked:?}");
+        assert_eq!(found["workloads"][0]["without"]["admittedAt"], begins, "{date}: {asked:?}");
+        let simulated = Command::new(env!("CARGO_BIN_EXE_sluice"))
+            .args(["simulate", "--from-cluster", "--compare", "--kubeconfig", &kubeconfig, "-n", "team"])
+            .args(["--quota", "q:f:cpu=2", "--run-for", "1h", "-o", "json"])
+            .output()
+            .unwrap();
+        let found: Value = serde_json::from_slice(&simulated.stdout).unwrap_or_default();
+        assert_eq!(found["workloads"][0]["without"]["admittedAt"], begins, "{date}: {simulated:?}");
     }
 }

@@ -153,8 +153,8 @@ fn a_dump_says_why_it_does_not_know() {
     assert_eq!((outcome.code, lines(&outcome)), (3, vec![expected.to_owned()]), "{outcome:?}");
 }
 
-/// Puts the objects to a server, with the verdict of its manager on `waits`.
-fn serve(cluster: &Cluster, position: u64) -> PeopleServer {
+/// Puts the objects to a server.
+pub(crate) fn server_of(cluster: &Cluster) -> PeopleServer {
     let server = PeopleServer::start();
     for object in &cluster.objects {
         let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
@@ -166,6 +166,12 @@ fn serve(cluster: &Cluster, position: u64) -> PeopleServer {
         let place = object["metadata"]["namespace"].as_str().map(|name| format!("/namespaces/{name}"));
         server.put(&format!("{group}{}/{plural}/{name}", place.unwrap_or_default()), object.clone());
     }
+    server
+}
+
+/// Puts the objects to a server, with the verdict of its manager on `waits`.
+fn serve(cluster: &Cluster, position: u64) -> PeopleServer {
+    let server = server_of(cluster);
     let views = "/apis/visibility.sluice.dev/v1alpha1/namespaces/team/workloadviews/waits";
     let row = json!({"metadata": {"namespace": "team", "name": "waits"}, "state": "Pending", "priority": 0, "clusterQueue": "q", "localQueue": "known",
         "reason": "WaitingForQuota", "position": {"clusterQueue": position, "localQueue": 1, "of": 20_000, "ofLocalQueue": 1},

@@ -1,4 +1,6 @@
 //! Inputs of a simulation for a session: the objects of the cluster, read with the user's rights, or of a file.
+//!
+//! Invariant: a simulation starts at the time of the objects' server, or of the dump, so that a wrong clock of this machine changes no age.
 
 use serde_json::Value;
 
@@ -39,8 +41,13 @@ pub(in crate::cli::people) async fn read(session: &Session) -> anyhow::Result<Si
         kinds.any(|kind| kind.resource().plural == skipped.resource)
     };
     skipped.retain(is_needed);
+    let start = match &session.dump {
+        Some(dump) => dump.time,
+        // Asked after the objects, so that none is newer.
+        None => cluster.time().await,
+    };
     let options = SimulationOptions {
-        start: session.now(),
+        start,
         run_for: None,
         recorded: None,
         admission: config_mapping::admission_settings(&configuration, namespace),

@@ -87,7 +87,7 @@ pub(crate) struct SimulateArgs {
     /// Namespace of objects without a namespace.
     #[arg(short, long, value_name = "NAME", default_value = "default")]
     namespace: String,
-    /// Start time; default: now for a cluster, the newest creation time for files, else 2026-01-01.
+    /// Start time; default: now at the API server of a cluster, the newest creation time for files, else 2026-01-01.
     #[arg(long, value_name = "TIME")]
     now: Option<Timestamp>,
     /// Read recorded scenarios from standard input, one JSON document per line, and write one outcome per line; an
@@ -188,7 +188,7 @@ fn simulate(args: &SimulateArgs, edits: Vec<Edit>) -> anyhow::Result<Report> {
     let cluster_objects = if args.from_cluster { Some(read_cluster(args, &core.kinds())?) } else { None };
     let connect = async || cluster_objects::caller(args.kubeconfig.as_deref(), args.context.as_deref()).await;
     let recorded = args.run_times.read(connect)?;
-    let current_time = || cluster_objects.as_ref().map(|_| Timestamp::now());
+    let current_time = || cluster_objects.as_ref().map(|(_, time)| *time);
     let options = SimulationOptions {
         start: args
             .now
@@ -202,7 +202,7 @@ fn simulate(args: &SimulateArgs, edits: Vec<Edit>) -> anyhow::Result<Report> {
         core,
     };
     let (stored, skipped) =
-        cluster_objects.map(|cluster| (cluster.objects, cluster.skipped)).unwrap_or_default();
+        cluster_objects.map(|(cluster, _)| (cluster.objects, cluster.skipped)).unwrap_or_default();
     let problems = skipped.into_iter().map(skipped_problem).collect();
     report(args, Start { options, stored, problems, manifests }, changes)
 }
@@ -254,10 +254,12 @@ fn load_configuration(args: &SimulateArgs, dump: Option<&Dump>) -> anyhow::Resul
     }
 }
 
-fn read_cluster(args: &SimulateArgs, kinds: &[Kind]) -> anyhow::Result<ClusterObjects> {
+/// Reads the objects of the cluster, and then the time there.
+fn read_cluster(args: &SimulateArgs, kinds: &[Kind]) -> anyhow::Result<(ClusterObjects, Timestamp)> {
     let read = async {
         let cluster = ClusterReader::connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
-        cluster.objects(kinds).await
+        let objects = cluster.objects(kinds).await?;
+        anyhow::Ok((objects, cluster.time().await))
     };
     cluster_objects::block_on(read).context("--from-cluster")
 }
