@@ -1,4 +1,4 @@
-//! The user of a bearer token and that user's rights to list, as reviewed by the API server.
+//! The user of a bearer token and that user's rights, as reviewed by the API server.
 //!
 //! Invariants: only digests of tokens are stored; tables are bounded; reviews of tokens that were never valid have a queue and
 //! a rate of their own, so that they delay no user; a failed review grants nothing.
@@ -55,6 +55,23 @@ pub struct ListRight<'a> {
     pub resource: &'a str,
     /// Namespace; empty for the cluster.
     pub namespace: &'a str,
+}
+
+/// A right to objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Right<'a> {
+    /// Verb of the API.
+    pub verb: &'a str,
+    /// API group; empty for the core group.
+    pub group: &'a str,
+    /// Version of the group.
+    pub version: &'a str,
+    /// Resource.
+    pub resource: &'a str,
+    /// Namespace; empty for the cluster.
+    pub namespace: &'a str,
+    /// Name of the object; empty for all.
+    pub name: &'a str,
 }
 
 /// Users by token, with the time of their last review.
@@ -190,8 +207,18 @@ impl UserAuthorizer {
     /// There is no review.
     pub async fn may_list(&self, token: &str, user: &User, right: ListRight<'_>) -> Result<bool, NoReview> {
         let ListRight { group, resource, namespace } = right;
-        let digest =
-            decision_cache::request_digest(token, "list", &format!("{group}/{resource}/{namespace}"));
+        let listed = Right { verb: "list", group, version: "v1alpha1", resource, namespace, name: "" };
+        self.may(token, user, listed).await
+    }
+
+    /// Returns whether the user of a token has a right.
+    ///
+    /// # Errors
+    /// There is no review.
+    pub async fn may(&self, token: &str, user: &User, right: Right<'_>) -> Result<bool, NoReview> {
+        let Right { verb, group, version, resource, namespace, name } = right;
+        let path = format!("{group}/{resource}/{namespace}/{name}");
+        let digest = decision_cache::request_digest(token, verb, &path);
         let decided = || match self.cached(&digest) {
             CachedDecision::Decided(decision) => Some(decision == AccessDecision::Allowed),
             CachedDecision::RecentlyAllowed | CachedDecision::Unknown => None,
@@ -202,7 +229,7 @@ impl UserAuthorizer {
         let mut spec = json!(user);
         if let Value::Object(fields) = &mut spec {
             let attributes = json!({
-                "group": group, "version": "v1alpha1", "resource": resource, "namespace": namespace, "verb": "list",
+                "group": group, "version": version, "resource": resource, "namespace": namespace, "name": name, "verb": verb,
             });
             fields.insert("resourceAttributes".to_owned(), attributes);
         }

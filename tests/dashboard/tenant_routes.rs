@@ -3,7 +3,7 @@
 //!
 //! Invariant: a page, a kind of object or a change without a row fails `tests/it/pages/tenants.rs`.
 
-use self::TenantAnswer::{Forbidden, Listed, Moved, Refused, Shown};
+use self::TenantAnswer::{Denied, Forbidden, Listed, Moved, Refused, Shown};
 
 /// What a tenant gets for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,8 +12,10 @@ pub(crate) enum TenantAnswer {
     Listed,
     /// A page.
     Shown,
-    /// A page without an answer: the change is for readers of the whole cluster.
-    Refused,
+    /// A page without an answer: such a change is for readers of the whole cluster, as the text says.
+    Refused(&'static str),
+    /// No page: the tenant, which may change its jobs alone, lacks this right to make the change itself.
+    Denied(&'static str),
     /// The way to another page of the tenant.
     Moved,
     /// This right is missing.
@@ -37,6 +39,7 @@ pub(crate) struct TenantNames<'a> {
     pub(crate) other_job: &'a str,
     pub(crate) cluster_queue: &'a str,
     pub(crate) flavor: &'a str,
+    pub(crate) priority_class: &'a str,
 }
 
 impl TenantRoute {
@@ -52,6 +55,7 @@ impl TenantRoute {
             ("{other_job}", names.other_job),
             ("{cq}", names.cluster_queue),
             ("{flavor}", names.flavor),
+            ("{class}", names.priority_class),
         ];
         named.iter().fold(self.template.to_owned(), |text, (place, name)| text.replace(place, name))
     }
@@ -63,9 +67,11 @@ const fn row(template: &'static str, answer: TenantAnswer) -> TenantRoute {
 
 const CLUSTER: TenantAnswer = Forbidden("list clusterqueueviews");
 const NAMESPACE: TenantAnswer = Forbidden("list workloadviews");
+const WHOLE: TenantAnswer = Refused("nodes, quotas and queues are changed only by readers of the whole cluster");
+const NUMBER: TenantAnswer = Refused("a WorkloadPriorityClass is expected, not a number");
 
 /// All addresses. The start page of a tenant is what it submitted.
-pub(crate) static TENANT_ROUTES: [TenantRoute; 64] = [
+pub(crate) static TENANT_ROUTES: [TenantRoute; 65] = [
     row("/namespaces/{own}", Listed),
     row("/pending?ns={own}", Listed),
     row("/pending?ns={own}&lq={lq}&sort=wait", Shown),
@@ -83,21 +89,22 @@ pub(crate) static TENANT_ROUTES: [TenantRoute; 64] = [
     row("/objects/workloads/{own}/{workload}", Shown),
     row("/jobs/{own}/job/{job}", Moved),
     row("/", Moved),
-    // Changes of jobs, which a tenant may make.
+    // Changes of jobs, which a tenant may make with its rights to them.
     row("/what-if?ns={own}", Shown),
-    row("/what-if?ns={own}&priority=workload%2F{workload}%3D1000", Shown),
-    row("/what-if?ns={own}&stop=job%2F{job}", Shown),
+    row("/what-if?ns={own}&priority=workload%2F{workload}%3D{class}", Shown),
+    row("/what-if?ns={own}&priority=workload%2F{workload}%3D1000", NUMBER),
+    row("/what-if?ns={own}&stop=job%2F{job}", Denied("patch workloads.kueue.x-k8s.io")),
     row("/what-if?ns={own}&delete=job%2F{job}", Shown),
     row("/what-if?ns={own}&queue={lq}&pods=2&pod=cpu%3D1&for=1h", Shown),
     row("/what-if?ns={own}&queue={lq}&pod=cpu%3D1&topology=any", Shown),
     // Changes of nodes, quotas and queues, which a tenant may not make.
-    row("/what-if?ns={own}&add=2&like=h1", Refused),
-    row("/what-if?ns={own}&drain=h1", Refused),
-    row("/what-if?ns={own}&quota={cq}%3A{flavor}%3Acpu%3D9", Refused),
-    row("/what-if?ns={own}&borrow={cq}%3A{flavor}%3Acpu%3D9", Refused),
-    row("/what-if?ns={own}&lend={cq}%3A{flavor}%3Acpu%3D9", Refused),
-    row("/what-if?ns={own}&stop=cq%2F{cq}", Refused),
-    row("/what-if?ns={own}&stop=lq%2F{lq}", Refused),
+    row("/what-if?ns={own}&add=2&like=h1", WHOLE),
+    row("/what-if?ns={own}&drain=h1", WHOLE),
+    row("/what-if?ns={own}&quota={cq}%3A{flavor}%3Acpu%3D9", WHOLE),
+    row("/what-if?ns={own}&borrow={cq}%3A{flavor}%3Acpu%3D9", WHOLE),
+    row("/what-if?ns={own}&lend={cq}%3A{flavor}%3Acpu%3D9", WHOLE),
+    row("/what-if?ns={own}&stop=cq%2F{cq}", WHOLE),
+    row("/what-if?ns={own}&stop=lq%2F{lq}", WHOLE),
     // Pages of the cluster.
     row("/?o=json", CLUSTER),
     row("/cohorts/any", CLUSTER),

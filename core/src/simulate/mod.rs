@@ -51,7 +51,7 @@ pub use blocker_row::BlockerRow;
 pub use changes::{Changes, Start};
 pub use comparison::{ComparedWorkload, Comparison, Totals};
 pub use dump::{Dump, SkippedResource};
-pub use edit::Edit;
+pub use edit::{ChangeRight, Edit};
 pub use fate::{Effect, Fate, FatePart, FateState};
 pub use flavor_amounts::ComparedAmounts;
 pub use harness::Harness;

@@ -50,12 +50,15 @@ async fn check(cluster: &mut Cluster, fixture: &Fixture, dashboard: &Dashboard) 
     for (tenant, mark) in TENANTS.into_iter().zip(MARKS) {
         let name = format!("{mark}-user");
         tenants.push(Viewer::account(cluster, address, (&name, "sluice-namespace-viewer", tenant))?);
+        let (binding, user) = (format!("{mark}-jobs"), format!("--serviceaccount={tenant}:{name}"));
+        let bind = ["create", "rolebinding", &binding, "--clusterrole=kueue-job-editor-role", "-n", tenant, &user];
+        cluster.kubectl.run(&bind)?;
     }
     let [aster, birch] = &tenants[..] else { anyhow::bail!("two tenants") };
     anonymous_users_are_asked_to_sign_in(address).await?;
     ops_sees_all(&cluster.objects, fixture, &ops).await.context("the cluster view")?;
     for (own, other, viewer) in [(0, 1, aster), (1, 0, birch)] {
-        let shared = [fixture.own_name("shared"), fixture.own_name("any")];
+        let shared = ["shared", "any", "top"].map(|name| fixture.own_name(name));
         tenant_sees_its_own(&cluster.objects, viewer, (own, other), &shared).await.context(TENANTS[own])?;
     }
     junk_delays_no_user(&ops).await?;
@@ -69,6 +72,7 @@ async fn fill(cluster: &Cluster, fixture: &Fixture) -> Result<()> {
     let spec = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
     let queue = fixture.create_queue("shared", "", &[("cpu", "2", None)], spec).await?;
     let high = fixture.create_priority_class("high", 9).await?;
+    fixture.create_priority_class("top", 1_000).await?;
     for (tenant, mark) in TENANTS.into_iter().zip(MARKS) {
         fixture.create_namespace(tenant, &json!({})).await?;
         let local = objects::local_queue(tenant, &format!("{mark}-queue"), &queue);

@@ -8,9 +8,6 @@ use sluice_e2e::dashboard::{Page, Viewer};
 use sluice_e2e::objects::{Kind, ObjectClient, text};
 use sluice_e2e::wait::eventually;
 
-/// What a page says of a change that a tenant may not make.
-const FOR_READERS: &str = "nodes, quotas and queues are changed only by readers of the whole cluster";
-
 /// A tenant whose names are in no answer, with what may be repeated because it was asked for.
 struct Other<'a> {
     mark: &'a str,
@@ -31,13 +28,13 @@ impl Other<'_> {
     }
 }
 
-/// A tenant sees the pages of its namespace, and is refused all others. No name of the other tenant is anywhere. `shared` are the names
-/// of the ClusterQueue and of the flavor that both use.
+/// A tenant sees the pages of its namespace, and is refused all others. No name of the other tenant is anywhere. The last argument has
+/// the names of the ClusterQueue, of the flavor and of a priority class that both use.
 pub(crate) async fn tenant_sees_its_own(
     objects: &ObjectClient,
     viewer: &Viewer,
     (own, other): (usize, usize),
-    [cluster_queue, flavor]: &[String; 2],
+    [cluster_queue, flavor, priority_class]: &[String; 3],
 ) -> Result<()> {
     let (namespace, job) = (TENANTS[own], waiting_job(own));
     let workload = wait_for_workload(objects, own, waiting(own), "").await?;
@@ -53,6 +50,7 @@ pub(crate) async fn tenant_sees_its_own(
         other_job: &other_job,
         cluster_queue,
         flavor,
+        priority_class,
     };
     let hidden = Other { mark: MARKS[other], asked: [&other_workload, &other_job, TENANTS[other]] };
     let start = format!("/namespaces/{namespace}");
@@ -62,9 +60,14 @@ pub(crate) async fn tenant_sees_its_own(
         match route.answer {
             TenantAnswer::Listed => is_shown(viewer, &address, (MARKS[own], &hidden), true).await?,
             TenantAnswer::Shown => is_shown(viewer, &address, (MARKS[own], &hidden), false).await?,
-            TenantAnswer::Refused => {
+            TenantAnswer::Refused(why) => {
                 let page = answered(viewer, &address, 200).await?;
-                ensure!(page.text.contains(FOR_READERS), "{address}: {}", page.text);
+                ensure!(page.text.contains(why), "{address}: {}", page.text);
+                hidden.is_absent(&address, &page.text)?;
+            }
+            TenantAnswer::Denied(right) => {
+                let page = answered(viewer, &address, 403).await?;
+                ensure!(page.text.contains(right), "{address} does not name {right:?}: {}", page.text);
                 hidden.is_absent(&address, &page.text)?;
             }
             TenantAnswer::Moved => {
@@ -161,7 +164,7 @@ async fn is_forbidden(viewer: &Viewer, address: &str, (right, hidden): (&str, &O
 /// The verdict counts what it does not name, a simulation has an answer for the tenant, and what does not exist is told like what may not
 /// be seen.
 async fn answers_are_bounded(viewer: &Viewer, names: &TenantNames<'_>, hidden: &Other<'_>) -> Result<()> {
-    let (namespace, workload) = (names.namespace, names.workload);
+    let (namespace, workload, class) = (names.namespace, names.workload, names.priority_class);
     let verdict =
         answered(viewer, &format!("/workloads/{namespace}/{workload}?o=json"), 200).await?.json()?;
     ensure!(verdict["source"]["role"] == "leader", "{verdict}");
@@ -169,7 +172,7 @@ async fn answers_are_bounded(viewer: &Viewer, names: &TenantNames<'_>, hidden: &
         ensure!(verdict["ahead"]["hidden"].as_u64() > Some(0), "workloads ahead are not counted: {verdict}");
     }
     // With a higher priority it may preempt workloads of the other tenant, which the answer does not name.
-    let path = format!("/what-if?ns={namespace}&priority=workload%2F{workload}%3D1000&o=json");
+    let path = format!("/what-if?ns={namespace}&priority=workload%2F{workload}%3D{class}&o=json");
     let simulated = answered(viewer, &path, 200).await?.json()?;
     ensure!(simulated["answer"]["workloads"].is_array(), "{path}: {simulated}");
     let missing = answered(viewer, &format!("/workloads/{namespace}/missing"), 404).await?;

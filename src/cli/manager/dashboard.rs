@@ -17,6 +17,7 @@ use super::run::ManagerContext;
 use super::settings::ManagerSettings;
 use super::visibility;
 use crate::api::ObjectKey;
+use crate::cache::Kind;
 use crate::dashboard::{
     Freshness, Links, Overview, OverviewQuery, PageQuestion, WhatIfPage, WhatIfQuery, WorkloadPage, build,
 };
@@ -354,6 +355,12 @@ impl Models for PublishedState {
 
     fn own_namespaces(&self, user: &str) -> Vec<String> {
         own_namespaces(&self.published.load(), user, MAX_OWN_NAMESPACES)
+    }
+
+    fn job_of(&self, workload: &ObjectKey) -> Option<(Kind, String)> {
+        let snapshot = self.published.load();
+        let owner = snapshot.workloads.get(workload)?.owner.as_ref()?;
+        Some((Kind::from_group_kind(owner.group(), &owner.kind)?, owner.name.to_string()))
     }
 
     fn answer(&self, question: PageQuestion, access: Access, user: String) -> Answering<'_> {

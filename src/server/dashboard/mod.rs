@@ -5,6 +5,7 @@
 //! found.
 
 mod answer;
+mod changes;
 mod events;
 pub mod models;
 mod objects;

@@ -2,6 +2,8 @@
 
 use std::pin::Pin;
 
+use crate::api::ObjectKey;
+use crate::cache::Kind;
 use crate::dashboard::{Freshness, Page, PageQuestion};
 use crate::visibility::access::Access;
 
@@ -38,6 +40,8 @@ pub enum NoValue {
     },
     /// A parameter is invalid; the text names it.
     Invalid(String),
+    /// The viewer lacks a right to what it asks about; the sentence names it.
+    Forbidden(String),
     /// The viewer asks too often, or too many questions wait.
     TooMany,
 }
@@ -61,6 +65,12 @@ pub trait Models: Send + Sync + 'static {
     /// Returns a few namespaces with workloads that a user submitted. A right of the user is reviewed in each before it shows anything.
     fn own_namespaces(&self, _user: &str) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Returns kind and name of the job of a Workload; `None` for one without a job, or that is not known. Only a viewer of its namespace
+    /// asks for it.
+    fn job_of(&self, _workload: &ObjectKey) -> Option<(Kind, String)> {
+        None
     }
 
     /// Answers a question, limited to what the viewer may see. Work that takes long is counted by the name of the user.

@@ -86,6 +86,11 @@ pub(super) async fn page(State(dashboard): State<Arc<Dashboard>>, request: Reque
     if question.page().asks_core() && !dashboard.rate.admits(&viewer.user.name) {
         return without_value(&dashboard, headers, (&shown, form), NoValue::TooMany);
     }
+    match dashboard.refused_change(&viewer, &question).await {
+        Ok(None) => {}
+        Ok(Some(why)) => return without_value(&dashboard, headers, (&shown, form), NoValue::Forbidden(why)),
+        Err(error) => return refuse(&dashboard, headers, &address, form, error.into()),
+    }
     let value = match dashboard.value(&question, (&viewer.access, viewer.user.name.as_str())).await {
         Ok((_, value)) => value,
         Err(none) => return without_value(&dashboard, headers, (&shown, form), none),
@@ -164,6 +169,7 @@ pub(super) fn without_value(
         NoValue::Invalid(text) => {
             (StatusCode::BAD_REQUEST, "BadRequest", "Cannot be read", text, Vec::new(), None)
         }
+        NoValue::Forbidden(text) => (StatusCode::FORBIDDEN, "Forbidden", "No answer", text, Vec::new(), None),
         NoValue::NotSynced { progress } => {
             (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "Starting", progress, Vec::new(), Some(5))
         }

@@ -1,7 +1,8 @@
 //! The viewer of a page: the user, and what that user may see of the page.
 //!
 //! Invariants: the access follows from reviews for this user alone; at most two permissions are reviewed for a page, however
-//! many namespaces there are, and for the page of what the user submitted one for each of a few namespaces; without a permission that the page needs there is no access.
+//! many namespaces there are, and for the page of what the user submitted one for each of a few namespaces (a question about changes needs
+//! more, `changes.rs`); without a permission that the page needs there is no access.
 
 use std::sync::Arc;
 

@@ -229,17 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_those_that_users_are_told() {
+    fn bounds_are_as_documented() {
         let WorkLimits { total, cpu, time, kept } = WorkLimits::default();
         assert_eq!((total, MAX_PENDING), (2, 20_000));
-        let told = format!(
+        let documented = format!(
             "for each user one at a time and two in all, {} s of CPU and {} s, {MAX_MEBIBYTES} MiB, at most 20,000 pending workloads.",
             cpu.as_secs(),
             time.as_secs()
         );
         assert_eq!((cpu.as_secs(), time.as_secs(), kept.as_secs(), MAX_MEBIBYTES), (3, 20, 30, 64));
         let docs = include_str!("../../../docs/dashboard.md").replace('\n', " ");
-        assert!(docs.contains(&told), "{told}");
+        assert!(docs.contains(&documented), "{documented}");
         assert!(docs.contains(&format!("An answer is kept for {} s", kept.as_secs())));
     }
 

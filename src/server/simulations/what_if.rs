@@ -144,6 +144,7 @@ mod tests {
             (Kind::ClusterQueue, queue),
             (Kind::LocalQueue, local("secret")),
             (Kind::LocalQueue, local("own")),
+            (Kind::WorkloadPriorityClass, json!({"metadata": {"name": "high"}, "value": 300})),
             (batch, job("secret", "secret-runs", "2026-11-26T12:00:00Z")),
             (batch, job("own", "waits", "2026-11-26T13:00:00Z")),
             (Kind::Workload, workload("secret", "secret-runs", "2026-11-26T12:00:00Z")),
@@ -197,7 +198,7 @@ mod tests {
     #[test]
     fn a_tenant_learns_what_becomes_of_its_jobs_and_no_other_name() {
         let tenant = || Access::to_namespace("own", TenantDetail::None);
-        let raised = query("/what-if?ns=own&priority=job%2Fwaits%3D300");
+        let raised = query("/what-if?ns=own&priority=job%2Fwaits%3Dhigh");
         let found = answer(&raised, tenant()).unwrap();
         let text = format!("{found:?}");
         assert!(text.contains("own/waits") && !text.contains("secret"), "{text}");
@@ -206,6 +207,10 @@ mod tests {
         assert!(format!("{whole:?}").contains("secret/secret-runs"), "{whole:?}");
         for (address, refused) in [
             ("/what-if?ns=own&quota=cq%3Af%3Acpu%3D2", "--quota cq:f:cpu=2: nodes, quotas and queues"),
+            (
+                "/what-if?ns=own&priority=job%2Fwaits%3D300",
+                "--priority job/waits=300: a WorkloadPriorityClass is expected, not a number",
+            ),
             ("/what-if?ns=own&stop=cq%2Fcq", "--stop cq/cq: nodes, quotas and queues"),
             (
                 "/what-if?ns=own&delete=job%2Fsecret-runs",

@@ -23,6 +23,7 @@ const NAMES: TenantNames<'_> = TenantNames {
     other_job: "ranker-daily",
     cluster_queue: "nlp",
     flavor: "h100-80g",
+    priority_class: "high",
 };
 
 /// Routes of the server, each with what covers it for tenants: the table, or that it shows nothing of the state.
@@ -106,6 +107,28 @@ fn each_change_and_each_kind_of_object_has_a_row() {
     assert_eq!(routes, ROUTES.iter().map(|(route, _)| *route).collect());
 }
 
+#[test]
+fn changes_that_a_tenant_may_not_make_are_refused_with_the_reason() {
+    let mut refused = 0;
+    for route in &TENANT_ROUTES {
+        let PageQuestion::WhatIf(query) = question(route) else { continue };
+        match route.answer {
+            TenantAnswer::Refused(why) => {
+                let found = query.changes(false).unwrap_err();
+                assert!(found.ends_with(why), "{}: {found}", route.template);
+                assert!(query.rights(&|_| None).is_empty(), "{}", route.template);
+                refused += 1;
+            }
+            TenantAnswer::Shown | TenantAnswer::Denied(_) => {
+                let is_asked = query.has_change();
+                assert_eq!(query.rights(&|_| None).is_empty(), !is_asked, "{}", route.template);
+            }
+            _ => {}
+        }
+    }
+    assert!(refused > 5, "{refused}");
+}
+
 #[tokio::test]
 async fn a_tenant_gets_what_the_table_says() {
     let access = Access::to_namespace(NAMES.namespace, TenantDetail::None);
@@ -116,9 +139,9 @@ async fn a_tenant_gets_what_the_table_says() {
         let address = route.address(&NAMES);
         let answer = fixture.get(&address, "tenant", &[]).await;
         let expected = match route.answer {
-            TenantAnswer::Listed | TenantAnswer::Shown | TenantAnswer::Refused => StatusCode::OK,
+            TenantAnswer::Listed | TenantAnswer::Shown | TenantAnswer::Refused(_) => StatusCode::OK,
             TenantAnswer::Moved => StatusCode::SEE_OTHER,
-            TenantAnswer::Forbidden(_) => StatusCode::FORBIDDEN,
+            TenantAnswer::Denied(_) | TenantAnswer::Forbidden(_) => StatusCode::FORBIDDEN,
         };
         assert_eq!(answer.status, expected, "{address}: {}", answer.body);
         let (status, _) = stream(&fixture, &format!("/events?page={}", encode(&address)), "tenant").await;
@@ -130,6 +153,11 @@ async fn a_tenant_gets_what_the_table_says() {
                 assert!(answer.body.contains(right), "{address}: {}", answer.body);
                 assert!(asked.is_empty(), "{address}: {asked:?}");
                 assert_ne!(status, StatusCode::OK, "a stream of {address}");
+            }
+            TenantAnswer::Denied(right) => {
+                assert!(answer.body.contains(right), "{address}: {}", answer.body);
+                assert!(asked.is_empty(), "{address}: {asked:?}");
+                assert_eq!(status, StatusCode::BAD_REQUEST, "a stream of {address}");
             }
             TenantAnswer::Moved => assert_ne!(status, StatusCode::OK, "a stream of {address}"),
             _ if has_stream => assert_eq!(status, StatusCode::OK, "a stream of {address}"),

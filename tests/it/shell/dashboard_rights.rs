@@ -82,6 +82,43 @@ async fn access_is_that_of_the_user_and_few_reviews_are_made() {
     assert!(access.cluster && access.sees("rank"));
 }
 
+/// A viewer of a namespace asks only about changes that it may make itself. A role may name the job.
+#[tokio::test]
+async fn a_tenant_asks_about_changes_that_it_may_make() {
+    let delete = "/what-if?ns=nlp-train&delete=job%2Fllama-ft";
+    let of_workload = "/what-if?ns=nlp-train&delete=workload%2Fjob-llama-ft-7c2-4b1d9";
+    let submit = "/what-if?ns=nlp-train&queue=train&pod=cpu%3D1";
+    let right = "delete jobs.batch llama-ft";
+    for (address, token, denied, missing) in [
+        (delete, "tenant", vec![], ""),
+        (delete, "tenant", vec!["delete "], ""),
+        (delete, "tenant", vec!["delete ", "delete llama-ft"], right),
+        (of_workload, "tenant", vec!["delete ", "delete llama-ft"], right),
+        (of_workload, "tenant", vec!["delete ", "patch "], ""),
+        (submit, "tenant", vec!["delete "], ""),
+        (submit, "tenant", vec!["create "], "create jobs.batch"),
+        (delete, "admin", vec!["delete ", "delete llama-ft"], ""),
+    ] {
+        let fixture = Fixture::new("/");
+        fixture.server.denies.lock().unwrap().extend(&denied);
+        for form in ["html", "json"] {
+            let answer = fixture.get(&format!("{address}&o={form}"), token, &[]).await;
+            let is_asked = !fixture.recorded.asked.lock().unwrap().is_empty();
+            let status = if missing.is_empty() { StatusCode::OK } else { StatusCode::FORBIDDEN };
+            assert_eq!((answer.status, is_asked), (status, missing.is_empty()), "{address}: {}", answer.body);
+            let said = format!("you have no right to {missing} in namespace nlp-train");
+            assert_eq!(answer.body.contains(&said), !missing.is_empty(), "{address}: {}", answer.body);
+        }
+    }
+    let fixture = Fixture::new("/");
+    for job in ["a", "b", "a"] {
+        let address = format!("/what-if?ns=nlp-train&delete=job%2F{job}");
+        assert_eq!(fixture.get(&address, "tenant", &[]).await.status, StatusCode::OK);
+    }
+    // Of the cluster, of the namespace, and of the jobs in it.
+    assert_eq!(fixture.server.access_reviews.load(Ordering::SeqCst), 3);
+}
+
 /// A viewer without the view of the cluster starts at what it submitted, and sees of it what it may read: no name of another namespace.
 #[tokio::test]
 async fn a_tenant_starts_at_what_it_submitted() {

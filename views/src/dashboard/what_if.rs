@@ -9,7 +9,7 @@ use super::page::{AddressedPage, Page, given};
 use super::text::grouped;
 use super::what_if_query::{PATH, WhatIfQuery};
 use crate::simulate::{ComparedAmounts, ComparedWorkload, Comparison, Fate, Totals, WorkloadRef};
-use crate::visibility::views::Source;
+use crate::visibility::views::{Source, Verdict};
 use askama::Template;
 use serde::{Deserialize, Serialize};
 
@@ -123,6 +123,21 @@ impl Page for WhatIfPage {
     }
 }
 
+/// Returns the question about a change of a workload, which `target` names: its stop if it has quota, otherwise another priority. A reader
+/// of the namespace asks what its users may do: choose a class, or delete their jobs.
+pub(super) fn question_about(verdict: &Verdict, target: String, request: &Request) -> WhatIfQuery {
+    let row = &verdict.workload;
+    let asked = WhatIfQuery { namespace: row.metadata.namespace.clone(), ..WhatIfQuery::default() };
+    match (verdict.admission.is_some(), request.scope == Scope::Cluster) {
+        (true, true) => WhatIfQuery { stop: target, ..asked },
+        (false, true) => WhatIfQuery { priority: format!("{target}={}", row.priority), ..asked },
+        (false, false) if !row.priority_class.is_empty() => {
+            WhatIfQuery { priority: format!("{target}={}", row.priority_class), ..asked }
+        }
+        (_, false) => WhatIfQuery { delete: target, ..asked },
+    }
+}
+
 /// Renders the page.
 fn render(request: &Request, data: &WhatIfPage) -> askama::Result<String> {
     let links = &request.links;
@@ -222,6 +237,30 @@ mod tests {
             let page = WhatIfPage { answer: Some(answer), ..WhatIfPage::default() };
             let html = page.html(&Request::default()).unwrap();
             assert!(html.contains(said), "{html}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_a_workload_asks_what_its_reader_may_do() {
+        let question = |is_admitted: bool, class: &str, scope: Scope| {
+            let mut verdict = Verdict::default();
+            verdict.workload.metadata.namespace = "ns".to_owned();
+            verdict.workload.priority = 7;
+            verdict.workload.priority_class = class.to_owned();
+            verdict.admission = is_admitted.then(Default::default);
+            let asked = question_about(&verdict, "job/x".to_owned(), &Request { scope, ..Request::default() });
+            asked.command()
+        };
+        let tenant = || Scope::Namespace("ns".to_owned());
+        for (is_admitted, class, scope, expected) in [
+            (true, "low", Scope::Cluster, "--stop job/x"),
+            (false, "low", Scope::Cluster, "--priority job/x=7"),
+            (true, "low", tenant(), "--delete job/x"),
+            (false, "low", tenant(), "--priority job/x=low"),
+            (false, "", tenant(), "--delete job/x"),
+        ] {
+            let command = question(is_admitted, class, scope);
+            assert_eq!(command, format!("sluice what-if {expected} -n ns"));
         }
     }
 }

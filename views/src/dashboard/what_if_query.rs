@@ -1,12 +1,13 @@
 //! The address of a question about a change: its parameters, the changes that they mean, and the command that asks the same.
 //!
-//! Invariants: a value is checked before anything is computed; a reader of a namespace may ask about its jobs alone; the command has
-//! the words of the form, each as one word of a shell.
+//! Invariants: a value is checked before anything is computed; a reader of a namespace may ask about its jobs alone, and chooses among
+//! the priority classes, as its users do; the command has the words of the form, each as one word of a shell.
 
 use super::links::Links;
 use crate::api::config::Duration;
 use crate::api::names::{QUEUE_NAME_LABEL, UNCONSTRAINED_TOPOLOGY_ANNOTATION};
-use crate::simulate::{Changes, Edit, Manifests};
+use crate::cache::Kind;
+use crate::simulate::{ChangeRight, Changes, Edit, Manifests};
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -175,8 +176,21 @@ impl WhatIfQuery {
                 edit.text()
             ));
         }
+        if let Some(edit) = edits.iter().find(|edit| !sees_cluster && edit.is_numeric_priority()) {
+            return Err(format!("{}: a WorkloadPriorityClass is expected, not a number", edit.text()));
+        }
         let files = self.submitted()?.map(|manifests| (FORM.to_owned(), manifests));
         Ok(Changes { files: files.into_iter().collect(), edits })
+    }
+
+    /// Returns the rights that a reader of the namespace needs to make the changes, each after the flag that asks for it; none for changes
+    /// that such a reader may not ask about. `job_of` returns kind and name of the job of a Workload.
+    pub fn rights(&self, job_of: &dyn Fn(&str) -> Option<(Kind, String)>) -> Vec<(String, ChangeRight)> {
+        let Ok(changes) = self.changes(false) else { return Vec::new() };
+        let right = |edit: &Edit| edit.right(job_of).map(|right| (edit.text().to_owned(), right));
+        let submitted = changes.files.iter().flat_map(|(_, manifests)| &manifests.objects);
+        let of_jobs = submitted.map(|job| ("--submit".to_owned(), ChangeRight::create(job.kind)));
+        changes.edits.iter().filter_map(right).chain(of_jobs).collect()
     }
 
     fn added_nodes(&self) -> Result<Vec<Edit>, String> {
@@ -364,7 +378,8 @@ mod tests {
     #[test]
     fn a_reader_of_a_namespace_changes_its_jobs_alone() {
         for (name, value, may) in [
-            ("priority", "job/x=3", true),
+            ("priority", "job/x=high", true),
+            ("priority", "job/x=3", false),
             ("stop", "job/x", true),
             ("delete", "workload/x", true),
             ("stop", "cq/nlp", false),
@@ -379,6 +394,24 @@ mod tests {
             assert_eq!(asked.changes(false).is_ok(), may, "{name}={value}");
         }
         assert!(query(&[("ns", "a"), ("add", "1"), ("like", "h")]).unwrap().changes(false).is_err());
+    }
+
+    #[test]
+    fn changes_of_a_namespace_need_rights() {
+        let rights = |pairs: &[(&str, &str)]| -> Vec<String> {
+            let found = query(pairs).unwrap().rights(&|_| None).into_iter();
+            found.map(|(change, right)| format!("{change}: {right}")).collect()
+        };
+        let asked = [("ns", "ns"), ("priority", "job/x=high"), ("delete", "job/y,job/z"), ("queue", "lq")];
+        let expected = [
+            "--priority job/x=high: patch jobs.batch x",
+            "--delete job/y: delete jobs.batch y",
+            "--delete job/z: delete jobs.batch z",
+            "--submit: create jobs.batch",
+        ];
+        assert_eq!(rights(&asked), expected);
+        assert!(rights(&[("ns", "ns")]).is_empty());
+        assert!(rights(&[("ns", "ns"), ("drain", "h1")]).is_empty(), "it is refused without a review");
     }
 
     #[test]

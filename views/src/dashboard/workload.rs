@@ -12,7 +12,7 @@ use super::page::{AddressedPage, Page};
 use super::rows::Crumb;
 use super::text::{self, Moment};
 use super::verdict_sentence::{Piece, sentence};
-use super::what_if_query::WhatIfQuery;
+use super::what_if::question_about;
 use crate::people::views::{when, when_details};
 use crate::snapshot::JobName;
 use crate::visibility::questions::WorkloadName;
@@ -265,23 +265,14 @@ fn commands(verdict: &Verdict, request: &Request) -> Commands {
     let row = &verdict.workload;
     let (namespace, name) = (row.metadata.namespace.clone(), row.metadata.name.clone());
     let job = row.job.as_ref().map(|job| format!("{}/{}", job.kind.to_lowercase(), job.name));
-    let what_if = what_if(verdict, job.clone().unwrap_or_else(|| format!("workload/{name}")));
+    let target = job.clone().unwrap_or_else(|| format!("workload/{name}"));
+    let what_if = question_about(verdict, target, request);
     Commands {
         why: format!("sluice why {} -n {namespace}", job.as_ref().unwrap_or(&name)),
         what_if: if request.scope == Scope::Cluster { what_if.command() } else { String::new() },
         what_if_href: what_if.address(&request.links),
         object: ObjectLinks::of(&ObjectName { kind: ObjectKind::Workload, namespace, name }, request),
     }
-}
-
-/// Returns the question about a change of the workload: its stop if it has quota, otherwise another priority.
-fn what_if(verdict: &Verdict, target: String) -> WhatIfQuery {
-    let namespace = verdict.workload.metadata.namespace.clone();
-    let asked = WhatIfQuery { namespace, ..WhatIfQuery::default() };
-    if verdict.admission.is_some() {
-        return WhatIfQuery { stop: target, ..asked };
-    }
-    WhatIfQuery { priority: format!("{target}={}", verdict.workload.priority), ..asked }
 }
 
 /// Returns the estimate. It is not replaced while the page is shown: it was computed once, when the page was opened.

@@ -9,9 +9,11 @@ mod drained;
 mod field_path;
 mod new_nodes;
 mod parse;
+mod rights;
 
 pub(super) use check::MadeLater;
 use new_nodes::MAX_ADDED_NODES;
+pub use rights::ChangeRight;
 
 use super::apply::keeps_status;
 use super::objects::{is_true, key_of, set, text_at};
