@@ -228,6 +228,7 @@ fn parts(fate: &Fate) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::visibility::views::AdmissionView;
 
     #[test]
     fn workloads_that_are_left_out_are_counted() {
@@ -247,7 +248,7 @@ mod tests {
             verdict.workload.metadata.namespace = "ns".to_owned();
             verdict.workload.priority = 7;
             verdict.workload.priority_class = class.to_owned();
-            verdict.admission = is_admitted.then(Default::default);
+            verdict.admission = is_admitted.then(AdmissionView::default);
             let asked = question_about(&verdict, "job/x".to_owned(), &Request { scope, ..Request::default() });
             asked.command()
         };
