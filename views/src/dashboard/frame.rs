@@ -3,6 +3,7 @@
 use super::assets;
 use super::links::{Links, in_form};
 use super::text;
+use super::what_if_query;
 use crate::visibility::views::{Role, Source};
 use jiff::Timestamp;
 
@@ -69,6 +70,7 @@ pub(super) enum Section {
     Preemptions,
     Usage,
     Audit,
+    WhatIf,
     Namespace,
     Mine,
     None,
@@ -210,6 +212,7 @@ fn navigation(request: &Request, section: Section) -> Vec<NavigationLink> {
             link("Preemptions", request.links.to("/preemptions"), Section::Preemptions),
             link("Usage", request.links.to("/usage"), Section::Usage),
             link("Audit", request.links.to("/audit"), Section::Audit),
+            link("What if", request.links.to(what_if_query::PATH), Section::WhatIf),
         ],
         Scope::Namespace(name) => vec![
             link("Namespace", request.links.namespace(name), Section::Namespace),
@@ -222,6 +225,7 @@ fn navigation(request: &Request, section: Section) -> Vec<NavigationLink> {
             ),
             link("Usage", request.links.with_query("/usage", &[("ns", name)]), Section::Usage),
             link("Audit", request.links.with_query("/audit", &[("ns", name)]), Section::Audit),
+            link("What if", request.links.with_query(what_if_query::PATH, &[("ns", name)]), Section::WhatIf),
         ],
     };
     if request.has_mine && !links.is_empty() {
@@ -259,7 +263,24 @@ fn staleness(request: &Request) -> Option<Staleness> {
 
 #[cfg(test)]
 mod tests {
-    use super::shown_user;
+    use super::*;
+
+    /// Both views lead to the page about a change, and it is marked there.
+    #[test]
+    fn each_view_has_a_link_to_what_if() {
+        for (scope, address) in [
+            (Scope::Cluster, "/sluice/what-if"),
+            (Scope::Namespace("a b".to_owned()), "/sluice/what-if?ns=a%20b"),
+        ] {
+            let links = Links::below("/sluice").unwrap();
+            let request = Request { links, scope, ..Request::default() };
+            let found = navigation(&request, Section::WhatIf);
+            let found: Vec<&NavigationLink> = found.iter().filter(|link| link.current).collect();
+            let [link] = found.as_slice() else { panic!("{found:?}") };
+            assert_eq!((link.text.as_str(), link.href.as_str()), ("What if", address));
+        }
+        assert!(navigation(&Request::default(), Section::None).is_empty(), "before signing in");
+    }
 
     #[test]
     fn accounts_have_short_names() {

@@ -141,7 +141,7 @@ pub(super) fn question_about(verdict: &Verdict, target: String, request: &Reques
 /// Renders the page.
 fn render(request: &Request, data: &WhatIfPage) -> askama::Result<String> {
     let links = &request.links;
-    let frame = Frame::of(request, "What if", Section::None, (&data.source, false));
+    let frame = Frame::of(request, "What if", Section::WhatIf, (&data.source, false));
     let namespace = request.scope.namespace();
     WhatIfTemplate {
         frame: Frame { events: String::new(), ..frame },
