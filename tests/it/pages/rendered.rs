@@ -6,7 +6,7 @@ use crate::fixtures::written_files::{Written, check_or_write};
 use regex::Regex;
 use serde_json::{Value, json};
 use sluice::dashboard::{
-    self, Fragments, Freshness, Links, Message, MissingRight, Overview, Request, Scope, changes,
+    self, Fragments, Freshness, Links, Message, MinePage, MissingRight, Overview, Request, Scope, changes,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -89,6 +89,9 @@ fn pages(links: &Links) -> Vec<(String, String)> {
         similar: vec![("nlp".to_owned(), links.cluster_queue("nlp"))],
     };
     pages.push(("not_found".to_owned(), dashboard::message(&empty, &message).unwrap()));
+    let newcomer = Request { path: "/mine".to_owned(), scope: Scope::Nothing, ..tenant };
+    let nothing = json!(MinePage::default());
+    pages.push(("mine_nothing".to_owned(), render("mine", &nothing, &newcomer)));
     pages
 }
 
@@ -385,6 +388,21 @@ fn of_many_local_queues_those_with_the_most_workloads_are_shown() {
 }
 
 /// The stream sends the parts that have changed, and the names of the workloads on the nodes are such a part, from none to some and back.
+/// A viewer that may read none of its namespaces gets the way to one; a reader of the cluster, or of a namespace, the empty lists.
+#[test]
+fn a_page_of_own_workloads_without_a_namespace_leads_to_one() {
+    let nothing = json!(MinePage::default());
+    for (scope, leads) in [(Scope::Nothing, true), (Scope::Cluster, false), (tenant(), false)] {
+        let html = render("mine", &nothing, &request("/mine", scope.clone()));
+        assert_eq!(html.contains("action=\"/namespaces\""), leads, "{scope:?}");
+        assert_eq!(html.contains("There is nothing in them that you submitted."), leads, "{scope:?}");
+        assert_eq!(html.contains("id=\"facts\""), !leads, "{scope:?}");
+    }
+    // With rows in several namespaces there is no namespace of the view, either.
+    let html = render("mine", &recorded("mine"), &request("/mine", Scope::Nothing));
+    assert!(html.contains("id=\"facts\"") && !html.contains("action=\"/namespaces\""));
+}
+
 #[test]
 fn workloads_on_nodes_are_a_live_part() {
     let there = recorded("flavor");

@@ -135,7 +135,7 @@ async fn a_tenant_gets_what_the_table_says() {
     for route in &TENANT_ROUTES {
         // The rate of questions of a user is bounded.
         let fixture = Fixture::new("/");
-        *fixture.recorded.own.lock().unwrap() = vec![NAMES.namespace.to_owned()];
+        *fixture.recorded.own.lock().unwrap() = Some(vec![NAMES.namespace.to_owned()]);
         let address = route.address(&NAMES);
         let answer = fixture.get(&address, "tenant", &[]).await;
         let expected = match route.answer {

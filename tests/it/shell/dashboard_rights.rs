@@ -124,7 +124,7 @@ async fn a_tenant_asks_about_changes_that_it_may_make() {
 async fn a_tenant_starts_at_what_it_submitted() {
     let fixture = Fixture::new("/");
     let own = |names: &[&str]| {
-        *fixture.recorded.own.lock().unwrap() = names.iter().map(ToString::to_string).collect();
+        *fixture.recorded.own.lock().unwrap() = Some(names.iter().map(ToString::to_string).collect());
     };
     own(&["secret-team", "nlp-train"]);
     let start = fixture.get("/", "tenant", &[]).await;
@@ -153,16 +153,34 @@ async fn a_tenant_starts_at_what_it_submitted() {
     let (last, access) = fixture.recorded.asked.lock().unwrap().last().cloned().unwrap();
     assert_eq!((last.viewer(), access.cluster), ("ml-admin", true));
     assert_eq!(fixture.get("/mine?ns=secret-team", "tenant", &[]).await.status, StatusCode::FORBIDDEN);
-    own(&["secret-team"]);
-    for (path, status) in
-        [("/", 403), ("/mine", 403), ("/mine?ns=nlp-train", 200), ("/events?page=%2Fmine", 403)]
-    {
-        let answer = fixture.get(path, "tenant", &[]).await;
-        assert_eq!(answer.status.as_u16(), status, "{path}");
-        assert!(!answer.body.contains("secret-team"), "{path}");
-    }
-    own(&[]);
+    *fixture.recorded.own.lock().unwrap() = None;
     assert_eq!(fixture.get("/", "tenant", &[]).await.status, StatusCode::FORBIDDEN);
+}
+
+/// The start page of a viewer that has submitted nothing is that of one that may not read where it did: neither has a row.
+#[tokio::test]
+async fn a_tenant_without_rows_has_a_start_page() {
+    let fixture = Fixture::new("/");
+    for names in [&["secret-team"][..], &[]] {
+        *fixture.recorded.own.lock().unwrap() = Some(names.iter().map(ToString::to_string).collect());
+        for (path, status) in [
+            ("/", 303),
+            ("/mine", 200),
+            ("/mine?o=json", 200),
+            ("/?o=json", 403),
+            ("/pending", 403),
+            ("/mine?ns=secret-team", 403),
+        ] {
+            let answer = fixture.get(path, "tenant", &[]).await;
+            assert_eq!(answer.status.as_u16(), status, "{path} of {names:?}");
+            assert!(path.contains("secret-team") || !answer.body.contains("secret-team"), "{path}");
+        }
+        let (status, _) = stream(&fixture, "/events?page=%2Fmine", "tenant").await;
+        assert_eq!(status, StatusCode::OK, "{names:?}");
+    }
+    let questions = fixture.recorded.asked.lock().unwrap().clone();
+    let nothing = Access { tenant_detail: TenantDetail::None, ..Access::default() };
+    assert!(!questions.is_empty() && questions.iter().all(|(_, access)| *access == nothing), "{questions:?}");
 }
 
 #[tokio::test]

@@ -59,8 +59,26 @@ struct ForbiddenTemplate<'a> {
     user: &'a str,
     role: &'static str,
     command: String,
-    namespaces: Vec<(String, String)>,
-    action: String,
+    chooser: Chooser,
+}
+
+/// The way to the page of a namespace.
+pub(super) struct Chooser {
+    /// Namespaces that the viewer has visited, with their pages.
+    pub(super) visited: Vec<(String, String)>,
+    /// Address to which the name of another one is sent.
+    pub(super) action: String,
+}
+
+impl Chooser {
+    /// Returns the way for the viewer of a page.
+    pub(super) fn of(request: &Request) -> Self {
+        let visited = request.namespaces.iter().take(MAX_NAMES);
+        Self {
+            visited: visited.map(|name| (name.clone(), request.links.namespace(name))).collect(),
+            action: request.links.to("/namespaces"),
+        }
+    }
 }
 
 /// Renders the page about a missing right.
@@ -83,15 +101,13 @@ pub fn forbidden(request: &Request, missing: &MissingRight) -> askama::Result<St
         let binding = format!("kubectl create rolebinding {subject_name}-sluice --namespace={namespace}");
         (role, format!("{binding} --clusterrole={role} {subject}"))
     };
-    let visited = request.namespaces.iter().take(MAX_NAMES);
     ForbiddenTemplate {
         frame: Frame::bare(request, "No access"),
         missing,
         user,
         role,
         command,
-        namespaces: visited.map(|name| (name.clone(), request.links.namespace(name))).collect(),
-        action: request.links.to("/namespaces"),
+        chooser: Chooser::of(request),
     }
     .render()
 }

@@ -3,9 +3,10 @@
 //!
 //! Invariant: the name of the viewer comes from the API server's review, never from the address; the page does not show it.
 
-use super::frame::{Frame, Request, Section};
+use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
 use super::marks::{self, Shape};
+use super::messages::Chooser;
 use super::page::{AddressedPage, Page, given};
 use super::rows::WorkloadRow;
 use super::text::{self, Moment};
@@ -55,6 +56,8 @@ pub struct MinePage {
 struct MineTemplate {
     frame: Frame,
     lede: String,
+    /// For a viewer that may read none of the namespaces in which it has submitted something: the way to one, in place of empty lists.
+    chooser: Option<Chooser>,
     pending: String,
     running: String,
     finished: String,
@@ -125,12 +128,14 @@ fn render(request: &Request, data: &MinePage) -> askama::Result<String> {
     let rows = |list: &OwnList| WorkloadRow::all(&list.items, links, now);
     let free = free_rows(&data.local_queues, links);
     let report = data.history.as_ref();
+    let reads_none = request.scope == Scope::Nothing && data.workloads.namespaces.is_empty();
     MineTemplate {
         frame: Frame::of(request, "Mine", Section::Mine, (&data.source, data.partial)),
         lede: match given(&data.query.namespace) {
             None => "What you submitted, in the namespaces that you may read.".to_owned(),
             Some(namespace) => format!("What you submitted in namespace {namespace}."),
         },
+        chooser: reads_none.then(|| Chooser::of(request)),
         pending: text::count(data.workloads.pending.total),
         running: text::count(data.workloads.running.total),
         finished: text::count(data.workloads.finished.total),
