@@ -121,6 +121,9 @@ fn texts(html: &str) -> String {
     // The scale of a chart and its points in time are drawn from the values, and are none of them; nor is the period of the history.
     let chart = Regex::new("(?s)<figure.*?</figure>").unwrap();
     let main = chart.replace_all(main, "").replace("24 h", "a day ");
+    // A change that a command proposes is none of the values.
+    let command = Regex::new("<code class=\"cmd\" tabindex=\"0\">sluice what-if [^<]*</code>").unwrap();
+    let main = command.replace_all(&main, "");
     // The name of an API group in a command.
     let main = main.replace(".x-k8s.io", "");
     let main = main.as_str();

@@ -10,7 +10,8 @@ use super::page::{AddressedPage, Page};
 use super::rows::{Crumb, QuotaRow, WorkloadRow};
 use super::text;
 use super::what_if_query::WhatIfQuery;
-use crate::visibility::views::QuotaView;
+use crate::resources::Quantity;
+use crate::visibility::views::{AmountView, QuotaView, WorkloadView};
 use askama::Template;
 
 /// Address of the page of a ClusterQueue.
@@ -57,8 +58,8 @@ struct Facts {
     /// Empty without fair sharing.
     share: String,
     weight: String,
-    /// Command that asks about another quota, and the page that asks it; both empty for a ClusterQueue without a quota that is
-    /// a number.
+    /// Command that asks about more quota, and the page that asks it; both empty for a ClusterQueue without a quota that is a number
+    /// above 0, unless its first workloads lack some.
     what_if: String,
     what_if_href: String,
 }
@@ -125,8 +126,7 @@ fn render(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> 
         }
     };
     let share = queue.share.as_ref();
-    let tried = shown_quota(data).filter(|quota| quota.nominal.value != "unlimited");
-    let tried = tried.map(|quota| changed_quota(name, quota));
+    let tried = changed_quota(data);
     ClusterQueueTemplate {
         frame: Frame::of(request, name, Section::None, (&data.source, data.partial)),
         crumbs,
@@ -169,10 +169,27 @@ fn render(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> 
     .render()
 }
 
-/// Returns the question about the quota as it is, to be asked with another amount.
-fn changed_quota(name: &str, quota: &QuotaView) -> WhatIfQuery {
-    let quota = format!("{name}:{}:{}={}", quota.flavor, quota.resource, quota.nominal.value);
-    WhatIfQuery { quota, ..WhatIfQuery::default() }
+/// Returns the question about more nominal quota: with what the first of the next workloads lacks that lacks some, else twice the quota
+/// that the charts show.
+fn changed_quota(data: &ClusterQueuePage) -> Option<WhatIfQuery> {
+    let name = &data.cluster_queue.metadata.name;
+    let of_next = data.next.iter().filter_map(|row| lacking(row, &data.cluster_queue.quota));
+    let doubled = shown_quota(data).map(|quota| (quota, &quota.nominal));
+    of_next.chain(doubled).find_map(|(quota, more)| {
+        let more = Quantity::parse(&more.value).ok().filter(|more| more.sign() > 0)?;
+        // A quota without a limit is no number.
+        let nominal = Quantity::parse(&quota.nominal.value).ok()?.plus(&more).canonical();
+        let quota = format!("{name}:{}:{}={nominal}", quota.flavor, quota.resource);
+        Some(WhatIfQuery { quota, ..WhatIfQuery::default() })
+    })
+}
+
+/// Returns a quota of the ClusterQueue that a pending workload waits for, and what it lacks of it.
+fn lacking<'a>(row: &'a WorkloadView, quotas: &'a [QuotaView]) -> Option<(&'a QuotaView, &'a AmountView)> {
+    let blocker = row.first_blocker.as_ref()?;
+    let missing = blocker.missing.as_ref()?;
+    let same = |quota: &&QuotaView| quota.flavor == blocker.flavor && quota.resource == blocker.resource;
+    quotas.iter().find(same).map(|quota| (quota, missing))
 }
 
 /// Returns the quota that the charts show: that of the path, or the first one.
@@ -193,5 +210,54 @@ fn path_row(node: &PathNode, links: &Links) -> PathRow {
         limit: text::amount(&node.quota.limit),
         provides: text::amount(&node.quota.available),
         binds: node.binds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::visibility::views::{BlockerView, ClusterQueueView, ViewMetadata};
+
+    fn amount(value: &str) -> AmountView {
+        AmountView { value: value.to_owned(), number: None }
+    }
+
+    /// The quota that is asked about is never the one that the ClusterQueue has.
+    #[test]
+    fn the_command_asks_for_more_quota() {
+        for (nominal, missing, asked) in [
+            ("128", Some("8"), Some("136")),
+            ("32Ti", Some("6Ti"), Some("38Ti")),
+            ("0", Some("500m"), Some("500m")),
+            ("4", Some("0"), Some("8")),
+            ("4", None, Some("8")),
+            ("1500m", None, Some("3")),
+            ("0", None, None),
+            ("unlimited", None, None),
+            ("unlimited", Some("8"), None),
+        ] {
+            let (flavor, resource) = ("f".to_owned(), "cpu".to_owned());
+            let quota = QuotaView {
+                flavor: flavor.clone(),
+                resource: resource.clone(),
+                nominal: amount(nominal),
+                ..QuotaView::default()
+            };
+            let blocker =
+                BlockerView { flavor, resource, missing: missing.map(amount), ..BlockerView::default() };
+            let metadata = ViewMetadata { name: "cq".to_owned(), ..ViewMetadata::default() };
+            let data = ClusterQueuePage {
+                cluster_queue: ClusterQueueView {
+                    metadata,
+                    quota: vec![quota],
+                    ..ClusterQueueView::default()
+                },
+                next: vec![WorkloadView { first_blocker: Some(blocker), ..WorkloadView::default() }],
+                ..ClusterQueuePage::default()
+            };
+            let found = changed_quota(&data).map(|query| query.command());
+            let command = asked.map(|quantity| format!("sluice what-if --quota cq:f:cpu={quantity}"));
+            assert_eq!(found, command, "{nominal} {missing:?}");
+        }
     }
 }

@@ -9,6 +9,8 @@ use super::heat_drawing::{DrawnBlock, OccupiedRow};
 use super::links::{Links, encode};
 use super::page::{AddressedPage, Page, given};
 use super::text;
+use super::what_if_query::{self, WhatIfQuery};
+use crate::topology::HOSTNAME_LABEL;
 use crate::visibility::views::{
     AmountView, FlavorResourceView, FlavorView, LevelView, QueueCapacityView, Source,
 };
@@ -71,8 +73,21 @@ struct FlavorTemplate<'a> {
     gang: Option<Gang>,
     own: Own,
     csv: String,
-    /// Address of the page about other nodes.
-    what_if: String,
+    ask: AskPart,
+}
+
+/// The page about other nodes, and questions about one of the flavor.
+struct AskPart {
+    /// Address of the page without a question.
+    page: String,
+    questions: Vec<AskedChange>,
+}
+
+/// A question about a change: the command, and the page that asks the same.
+struct AskedChange {
+    words: &'static str,
+    command: String,
+    href: String,
 }
 
 /// The map of a flavor, as the page shows it.
@@ -217,9 +232,36 @@ fn render(request: &Request, data: &FlavorPage) -> askama::Result<String> {
         gang: only.filter(|_| !is_tenant).map(|flavor| gang(flavor, data, links)),
         own: if is_tenant { own(data, links) } else { Own::default() },
         csv: super::audit::with_form(&href(links, query), "csv"),
-        what_if: links.to(super::what_if_query::PATH),
+        ask: ask_part(only.zip(data.map.as_ref()), links),
     }
     .render()
+}
+
+/// Returns the questions about a node of a flavor. Without a map of nodes no node is known to ask about.
+fn ask_part(mapped: Option<(&FlavorView, &HeatMap)>, links: &Links) -> AskPart {
+    let node = mapped.and_then(|(flavor, map)| first_node(flavor, map));
+    let asked = node.map(|node| {
+        let added = WhatIfQuery { add: "2".to_owned(), like: node.clone(), ..WhatIfQuery::default() };
+        let drained = WhatIfQuery { drain: node, ..WhatIfQuery::default() };
+        [("Ask about two more nodes", added), ("Ask about the drain", drained)]
+    });
+    let question = |(words, query): (&'static str, WhatIfQuery)| AskedChange {
+        words,
+        command: query.command(),
+        href: query.address(links),
+    };
+    AskPart {
+        page: links.to(what_if_query::PATH),
+        questions: asked.into_iter().flatten().map(question).collect(),
+    }
+}
+
+/// Returns the first schedulable node of a map by its hostname, which is the name of most nodes; `None` if the cells are wider domains.
+fn first_node(flavor: &FlavorView, map: &HeatMap) -> Option<String> {
+    let are_nodes = flavor.approximate || flavor.levels.iter().any(|level| level.level == HOSTNAME_LABEL);
+    let rows = map.blocks.iter().flat_map(|block| &block.rows);
+    let node = rows.flat_map(|row| &row.cells).find(|cell| cell.schedulable)?;
+    (are_nodes && !map.wider).then(|| node.name.clone())
 }
 
 fn map_part<'a>(flavor: &'a FlavorView, map: &HeatMap, links: &Links) -> MapPart<'a> {
@@ -348,5 +390,55 @@ fn gang(flavor: &FlavorView, data: &FlavorPage, links: &Links) -> Gang {
         pod: pod.join(", "),
         rows: flavor.levels.iter().map(row).collect(),
         approximate: flavor.approximate,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dashboard::heat::{HeatBlock, HeatCell, HeatRow};
+
+    fn map(wider: bool, cells: &[(&str, bool)]) -> HeatMap {
+        let cell = |(name, schedulable): &(&str, bool)| HeatCell {
+            name: (*name).to_owned(),
+            schedulable: *schedulable,
+            ..HeatCell::default()
+        };
+        let row = HeatRow { cells: cells.iter().map(cell).collect(), ..HeatRow::default() };
+        HeatMap {
+            wider,
+            blocks: vec![HeatBlock { rows: vec![row], ..HeatBlock::default() }],
+            ..HeatMap::default()
+        }
+    }
+
+    /// Commands name a node that is there, and the pages ask the same; a domain that is no node is in none.
+    #[test]
+    fn commands_name_a_node_of_the_map() {
+        let level = |level: &str| LevelView { level: level.to_owned(), ..LevelView::default() };
+        let flavor = |narrowest: &str, approximate: bool| FlavorView {
+            levels: vec![level("rack"), level(narrowest)],
+            approximate,
+            ..FlavorView::default()
+        };
+        let nodes = [("h1", false), ("h2", true), ("h3", true)];
+        for (flavor, map, is_asked) in [
+            (flavor(HOSTNAME_LABEL, false), map(false, &nodes), true),
+            (flavor("", true), map(false, &nodes), true),
+            (flavor("row", false), map(false, &nodes), false),
+            (flavor(HOSTNAME_LABEL, false), map(true, &nodes), false),
+            (flavor(HOSTNAME_LABEL, false), map(false, &nodes[..1]), false),
+        ] {
+            let ask = ask_part(Some((&flavor, &map)), &Links::default());
+            let shown: Vec<(&str, &str)> =
+                ask.questions.iter().map(|asked| (&*asked.command, &*asked.href)).collect();
+            let expected = [
+                ("sluice what-if --add-nodes 2 --like h2", "/what-if?add=2&like=h2"),
+                ("sluice what-if --drain h2", "/what-if?drain=h2"),
+            ];
+            assert_eq!(shown, expected.iter().copied().filter(|_| is_asked).collect::<Vec<_>>());
+            assert_eq!(ask.page, "/what-if");
+        }
+        assert!(ask_part(None, &Links::default()).questions.is_empty());
     }
 }

@@ -37,6 +37,7 @@ mod verdict_sentence;
 mod what_if;
 mod what_if_query;
 mod workload;
+mod workload_commands;
 mod workload_list;
 
 pub use assets::{ASSETS, Asset};

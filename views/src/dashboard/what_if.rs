@@ -9,7 +9,7 @@ use super::page::{AddressedPage, Page, given};
 use super::text::grouped;
 use super::what_if_query::{PATH, WhatIfQuery};
 use crate::simulate::{ComparedAmounts, ComparedWorkload, Comparison, Fate, Totals, WorkloadRef};
-use crate::visibility::views::{Source, Verdict};
+use crate::visibility::views::Source;
 use askama::Template;
 use serde::{Deserialize, Serialize};
 
@@ -123,21 +123,6 @@ impl Page for WhatIfPage {
     }
 }
 
-/// Returns the question about a change of a workload, which `target` names: its stop if it has quota, otherwise another priority. A reader
-/// of the namespace asks what its users may do: choose a class, or delete their jobs.
-pub(super) fn question_about(verdict: &Verdict, target: String, request: &Request) -> WhatIfQuery {
-    let row = &verdict.workload;
-    let asked = WhatIfQuery { namespace: row.metadata.namespace.clone(), ..WhatIfQuery::default() };
-    match (verdict.admission.is_some(), request.scope == Scope::Cluster) {
-        (true, true) => WhatIfQuery { stop: target, ..asked },
-        (false, true) => WhatIfQuery { priority: format!("{target}={}", row.priority), ..asked },
-        (false, false) if !row.priority_class.is_empty() => {
-            WhatIfQuery { priority: format!("{target}={}", row.priority_class), ..asked }
-        }
-        (_, false) => WhatIfQuery { delete: target, ..asked },
-    }
-}
-
 /// Renders the page.
 fn render(request: &Request, data: &WhatIfPage) -> askama::Result<String> {
     let links = &request.links;
@@ -228,40 +213,18 @@ fn parts(fate: &Fate) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::visibility::views::AdmissionView;
 
     #[test]
     fn workloads_that_are_left_out_are_counted() {
         let workloads = vec![ComparedWorkload::default(); 201];
-        for (more, said) in [(0, "the JSON of this page has all."), (1_800, "the JSON of this page has 201 of 2,001.")] {
-            let answer = Comparison { workloads: workloads.clone(), more_workloads: more, ..Comparison::default() };
+        for (more, said) in
+            [(0, "the JSON of this page has all."), (1_800, "the JSON of this page has 201 of 2,001.")]
+        {
+            let answer =
+                Comparison { workloads: workloads.clone(), more_workloads: more, ..Comparison::default() };
             let page = WhatIfPage { answer: Some(answer), ..WhatIfPage::default() };
             let html = page.html(&Request::default()).unwrap();
             assert!(html.contains(said), "{html}");
-        }
-    }
-
-    #[test]
-    fn a_page_of_a_workload_asks_what_its_reader_may_do() {
-        let question = |is_admitted: bool, class: &str, scope: Scope| {
-            let mut verdict = Verdict::default();
-            verdict.workload.metadata.namespace = "ns".to_owned();
-            verdict.workload.priority = 7;
-            verdict.workload.priority_class = class.to_owned();
-            verdict.admission = is_admitted.then(AdmissionView::default);
-            let asked = question_about(&verdict, "job/x".to_owned(), &Request { scope, ..Request::default() });
-            asked.command()
-        };
-        let tenant = || Scope::Namespace("ns".to_owned());
-        for (is_admitted, class, scope, expected) in [
-            (true, "low", Scope::Cluster, "--stop job/x"),
-            (false, "low", Scope::Cluster, "--priority job/x=7"),
-            (true, "low", tenant(), "--delete job/x"),
-            (false, "low", tenant(), "--priority job/x=low"),
-            (false, "", tenant(), "--delete job/x"),
-        ] {
-            let command = question(is_admitted, class, scope);
-            assert_eq!(command, format!("sluice what-if {expected} -n ns"));
         }
     }
 }

@@ -7,12 +7,11 @@ use super::flavors::FlavorQuery;
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::{Links, encode};
 use super::marks::{self, Shape, Tag};
-use super::object::{ObjectKind, ObjectLinks, ObjectName};
 use super::page::{AddressedPage, Page};
 use super::rows::Crumb;
 use super::text::{self, Moment};
 use super::verdict_sentence::{Piece, sentence};
-use super::what_if::question_about;
+use super::workload_commands::Commands;
 use crate::people::views::{when, when_details};
 use crate::snapshot::JobName;
 use crate::visibility::questions::WorkloadName;
@@ -49,16 +48,6 @@ struct WorkloadTemplate<'a> {
     history_since: Option<Moment>,
     checks: Vec<CheckRow>,
     commands: Commands,
-}
-
-/// The commands for a terminal.
-struct Commands {
-    why: String,
-    /// The question about another priority, or about the stop of a workload that has quota: command, and page. The command lists the
-    /// whole cluster; it is empty in the view of a namespace, whose readers it refuses.
-    what_if: String,
-    what_if_href: String,
-    object: ObjectLinks,
 }
 
 /// The name of the Workload and the line below it.
@@ -256,23 +245,9 @@ fn render(request: &Request, data: &WorkloadPage) -> askama::Result<String> {
         history: history(&verdict.history, links, request.now),
         history_since: verdict.history_since.map(|time| Moment::clock_on(time, request.now)),
         checks: verdict.checks.iter().map(check).collect(),
-        commands: commands(verdict, request),
+        commands: Commands::of(verdict, request),
     }
     .render()
-}
-
-fn commands(verdict: &Verdict, request: &Request) -> Commands {
-    let row = &verdict.workload;
-    let (namespace, name) = (row.metadata.namespace.clone(), row.metadata.name.clone());
-    let job = row.job.as_ref().map(|job| format!("{}/{}", job.kind.to_lowercase(), job.name));
-    let target = job.clone().unwrap_or_else(|| format!("workload/{name}"));
-    let what_if = question_about(verdict, target, request);
-    Commands {
-        why: format!("sluice why {} -n {namespace}", job.as_ref().unwrap_or(&name)),
-        what_if: if request.scope == Scope::Cluster { what_if.command() } else { String::new() },
-        what_if_href: what_if.address(&request.links),
-        object: ObjectLinks::of(&ObjectName { kind: ObjectKind::Workload, namespace, name }, request),
-    }
 }
 
 /// Returns the estimate. It is not replaced while the page is shown: it was computed once, when the page was opened.
