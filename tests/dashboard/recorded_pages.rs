@@ -30,11 +30,12 @@ macro_rules! row {
 }
 
 /// All recorded pages. Of several with one path, the first also answers questions with another query.
-pub(crate) static PAGES: [RecordedPage; 18] = [
+pub(crate) static PAGES: [RecordedPage; 19] = [
     row!("overview", "/", page::<Overview>),
     row!("cluster_queue", "/clusterqueues/nlp", page::<ClusterQueuePage>),
     row!("workload", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9", workload),
     row!("workload_when", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9?when=1", workload),
+    row!("workload_before", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9?before=job-mt-eval-0c1f2", workload),
     row!("workload_running", "/workloads/rank/job-ranker-daily-77ac2", workload),
     row!("pending", "/pending", page::<PendingPage>),
     row!("pending_empty", "/pending?cq=vision&reason=TopologyPlacementFailed", page::<PendingPage>),

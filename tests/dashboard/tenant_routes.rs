@@ -3,7 +3,7 @@
 //!
 //! Invariant: a page, a kind of object or a change without a row fails `tests/it/pages/tenants.rs`.
 
-use self::TenantAnswer::{Denied, Forbidden, Listed, Moved, Refused, Shown};
+use self::TenantAnswer::{Denied, Forbidden, Listed, Moved, NotFound, Refused, Shown};
 
 /// What a tenant gets for an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(crate) enum TenantAnswer {
     Refused(&'static str),
     /// No page: the tenant, which may change its jobs alone, lacks this right to make the change itself.
     Denied(&'static str),
+    /// No page: an object that it is compared with is not there, or may not be seen.
+    NotFound,
     /// The way to another page of the tenant.
     Moved,
     /// This right is missing.
@@ -71,7 +73,7 @@ const WHOLE: TenantAnswer = Refused("nodes, quotas and queues are changed only b
 const NUMBER: TenantAnswer = Refused("a WorkloadPriorityClass is expected, not a number");
 
 /// All addresses. The start page of a tenant is what it submitted.
-pub(crate) static TENANT_ROUTES: [TenantRoute; 65] = [
+pub(crate) static TENANT_ROUTES: [TenantRoute; 67] = [
     row("/namespaces/{own}", Listed),
     row("/pending?ns={own}", Listed),
     row("/pending?ns={own}&lq={lq}&sort=wait", Shown),
@@ -84,6 +86,7 @@ pub(crate) static TENANT_ROUTES: [TenantRoute; 65] = [
     row("/flavors/{flavor}?ns={own}&pod=cpu%3D1", Shown),
     row("/workloads/{own}/{workload}", Listed),
     row("/workloads/{own}/{workload}?when=1", Listed),
+    row("/workloads/{own}/{workload}?before={other}%2F{other_workload}", NotFound),
     row("/mine", Listed),
     row("/mine?ns={own}", Listed),
     row("/objects/workloads/{own}/{workload}", Shown),
@@ -135,6 +138,7 @@ pub(crate) static TENANT_ROUTES: [TenantRoute; 65] = [
     row("/flavors?ns={other}", NAMESPACE),
     row("/workloads/{other}/{other_workload}", NAMESPACE),
     row("/workloads/{other}/{other_workload}?when=1", NAMESPACE),
+    row("/workloads/{other}/{other_workload}?before={own}%2F{workload}", NAMESPACE),
     row("/mine?ns={other}", NAMESPACE),
     row("/jobs/{other}/job/{other_job}", NAMESPACE),
     row("/what-if?ns={other}", NAMESPACE),

@@ -213,6 +213,10 @@ async fn ops_sees_all(objects: &ObjectClient, fixture: &Fixture, ops: &Viewer) -
     for shown in ["WaitingForQuota", "Flavors that were tried", "birch-next", "What happened"] {
         ensure!(page.text.contains(shown), "{path} does not show {shown:?}: {}", page.text);
     }
+    let next = wait_for_workload(objects, 1, "next", "").await?;
+    let page = expect(ops, &format!("{path}?before={}%2F{next}", TENANTS[1]), 200).await?;
+    let first = format!("{}/{next} is before {}/{waits}: its priority is higher.", TENANTS[1], TENANTS[0]);
+    ensure!(page.text.contains(&first), "{path} does not say {first:?}: {}", page.text);
     let moved = expect(ops, &format!("/jobs/{}/job/aster-waits", TENANTS[0]), 303).await?;
     ensure!(moved.header("location") == path, "{:?}", moved.headers);
     let wrong = format!("/clusterqueues/{queue}x");

@@ -70,6 +70,11 @@ pub(crate) async fn tenant_sees_its_own(
                 ensure!(page.text.contains(right), "{address} does not name {right:?}: {}", page.text);
                 hidden.is_absent(&address, &page.text)?;
             }
+            TenantAnswer::NotFound => {
+                let page = answered(viewer, &address, 400).await?;
+                ensure!(page.text.contains("not found"), "{address}: {}", page.text);
+                hidden.is_only_repeated(&address, &page.text)?;
+            }
             TenantAnswer::Moved => {
                 let page = answered(viewer, &address, 303).await?;
                 hidden.is_absent(&address, page.header("location"))?;

@@ -206,9 +206,13 @@ impl PublishedState {
                 Value::page(page)
             }
             PageQuestion::Usage(query) => Value::page(self.history.usage(query, access).await?),
-            PageQuestion::Workload(name) => Value::page(self.workload(access, name, snapshot).await?),
+            PageQuestion::Workload(name) => Value::page(self.workload(access, (name, None), snapshot).await?),
+            PageQuestion::Before(query) => {
+                let asked = (&query.workload, Some(&query.other));
+                Value::page(self.workload(access, asked, snapshot).await?)
+            }
             PageQuestion::When(query) => {
-                let mut page = self.workload(access, &query.workload, snapshot).await?;
+                let mut page = self.workload(access, (&query.workload, None), snapshot).await?;
                 let verdict = page.answer.view.clone();
                 let estimate = self.estimates.estimate(verdict, access.clone(), user.to_owned()).await;
                 page.answer.view.estimate = Some(estimate);
@@ -276,11 +280,11 @@ impl PublishedState {
         self.answers.get(key, answer).await.ok()
     }
 
-    /// Asks the leader for the verdict of a Workload. Without its answer the page shows the message of the condition.
+    /// Asks the leader for the verdict of a Workload, compared with another one if there is one. Without its answer the page shows the message of the condition.
     async fn workload(
         &self,
         access: &Access,
-        name: &WorkloadName,
+        (name, before): (&WorkloadName, Option<&WorkloadName>),
         snapshot: &Snapshot,
     ) -> Result<WorkloadPage, ModelError> {
         // Checked before the leader is asked, so that its answer cannot reveal whether an object exists.
@@ -289,7 +293,7 @@ impl PublishedState {
         let asked = VerdictQuestion {
             access: access.clone(),
             workload: name.clone(),
-            before: None,
+            before: before.cloned(),
             queue: None,
             priority: None,
         };

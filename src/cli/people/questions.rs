@@ -7,7 +7,7 @@ use clap::CommandFactory as _;
 
 /// Headings of the tables, with the number of their rows: the questions that the command line and the dashboard are made for, and
 /// the questions that a reader of one namespace asks otherwise.
-const TABLES: [(&str, usize); 2] = [("Thirteen questions", 13), ("With the view of one namespace", 9)];
+const TABLES: [(&str, usize); 2] = [("Thirteen questions", 13), ("With the view of one namespace", 10)];
 const HEADER: &str = "| Question | Command | Page |\n|---|---|---|\n";
 
 /// Returns question, command and page of each row of the table below a heading.

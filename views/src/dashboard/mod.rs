@@ -37,6 +37,7 @@ mod verdict_sentence;
 mod what_if;
 mod what_if_query;
 mod workload;
+mod workload_before;
 mod workload_commands;
 mod workload_list;
 
@@ -62,4 +63,5 @@ pub use usage::{UsageFilter, UsagePage};
 pub use what_if::WhatIfPage;
 pub use what_if_query::{FORM, WhatIfQuery};
 pub use workload::{WhenQuery, WorkloadPage};
+pub use workload_before::BeforeQuery;
 pub use workload_list::{ListedState, WorkloadListPage, WorkloadListQuery};

@@ -15,6 +15,7 @@ use super::preemptions::PreemptionFilter;
 use super::usage::UsageFilter;
 use super::what_if_query::{LISTS, WhatIfQuery};
 use super::workload::WhenQuery;
+use super::workload_before::BeforeQuery;
 use super::workload_list::{ListedState, WorkloadListQuery};
 use crate::snapshot::JobName;
 use crate::visibility::pending_list::ListOrder;
@@ -31,6 +32,8 @@ pub enum PageQuestion {
     Workload(WorkloadName),
     /// A Workload, with an estimate of when it may be admitted.
     When(WhenQuery),
+    /// A Workload, compared with another one.
+    Before(BeforeQuery),
     /// The Workload of a job.
     Job(JobName),
     /// Pending workloads.
@@ -173,13 +176,7 @@ impl PageQuestion {
             }
             ["workloads", namespace, name] => {
                 let name = WorkloadName { namespace: (*namespace).to_owned(), name: (*name).to_owned() };
-                match value("when").as_str() {
-                    "" | "0" | "false" => Self::Workload(name),
-                    "1" | "true" => Self::When(WhenQuery { workload: name }),
-                    other => {
-                        return Err(BadAddress::Parameter(format!("when: {other:?} is neither 1 nor 0")));
-                    }
-                }
+                workload(name, &value)?
             }
             ["jobs", namespace, kind, name] => Self::Job(JobName {
                 namespace: (*namespace).to_owned(),
@@ -221,6 +218,7 @@ impl PageQuestion {
     pub fn updated(self) -> Self {
         match self {
             Self::When(page) => Self::Workload(page.workload),
+            Self::Before(page) => Self::Workload(page.workload),
             other => other,
         }
     }
@@ -232,6 +230,7 @@ impl PageQuestion {
             Self::ClusterQueue(page) => page,
             Self::Workload(page) => page,
             Self::When(page) => page,
+            Self::Before(page) => page,
             Self::Job(page) => page,
             Self::Pending(page) => page,
             Self::Workloads(page) => page,
@@ -267,6 +266,25 @@ impl PageQuestion {
     /// Returns the name of the viewer, if the answer is for this viewer alone; empty if all viewers with the same access get the same one.
     pub fn viewer(&self) -> &str {
         if let Self::Mine(query) = self { &query.user } else { "" }
+    }
+}
+
+/// Reads the page of a Workload: alone, with an estimate, or compared with another one.
+fn workload(workload: WorkloadName, value: &impl Fn(&str) -> String) -> Result<PageQuestion, BadAddress> {
+    let (when, before) = (value("when"), value("before"));
+    let is_estimated = match when.as_str() {
+        "" | "0" | "false" => false,
+        "1" | "true" => true,
+        other => return Err(BadAddress::Parameter(format!("when: {other:?} is neither 1 nor 0"))),
+    };
+    match (is_estimated, before.as_str()) {
+        (false, "") => Ok(PageQuestion::Workload(workload)),
+        (true, "") => Ok(PageQuestion::When(WhenQuery { workload })),
+        (false, other) => {
+            let other = WorkloadName::parse(other, &workload.namespace);
+            Ok(PageQuestion::Before(BeforeQuery { workload, other }))
+        }
+        (true, _) => Err(BadAddress::Parameter("before: it is asked without when".to_owned())),
     }
 }
 
@@ -360,6 +378,8 @@ mod tests {
             ("/clusterqueues/a%2Fb", None),
             ("/workloads/ns/w", Some("ns")),
             ("/workloads/ns/a%2Fb?when=1", Some("ns")),
+            ("/workloads/ns/a?before=b", Some("ns")),
+            ("/workloads/ns/a?before=other%2Fb", Some("ns")),
             ("/jobs/ns/job.batch/x%2Fy", Some("ns")),
             ("/namespaces/ns", Some("ns")),
             ("/mine", None),
@@ -391,6 +411,9 @@ mod tests {
             assert_eq!(asked(&question.address()), question);
         }
         assert_eq!(asked("/workloads/ns/w?when=1").updated(), asked("/workloads/ns/w"));
+        assert_eq!(asked("/workloads/ns/w?before=b").updated(), asked("/workloads/ns/w"));
+        assert_eq!(asked("/workloads/ns/w?before=ns%2Fb"), asked("/workloads/ns/w?before=b"));
+        assert_eq!(asked("/workloads/ns/w?before="), asked("/workloads/ns/w"));
         for (value, same) in [("true", "?when=1"), ("false", ""), ("0", "")] {
             // The aggregated API says true and false, and addresses are copied from one to the other.
             assert_eq!(
@@ -442,6 +465,7 @@ mod tests {
             ("/preemptions?limit=-1", "limit:"),
             ("/pending?lq=a", "lq:"),
             ("/workloads/ns/w?when=now", "when:"),
+            ("/workloads/ns/w?when=1&before=b", "before: it is asked without when"),
             ("/admitted?lq=a", "lq:"),
             ("/usage?by=user", "by: unknown group"),
             ("/what-if?add=1000000&like=h1", "add: a number from 1 to 5000"),

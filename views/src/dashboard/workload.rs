@@ -11,6 +11,7 @@ use super::page::{AddressedPage, Page};
 use super::rows::Crumb;
 use super::text::{self, Moment};
 use super::verdict_sentence::{Piece, sentence};
+use super::workload_before::{BeforeQuery, ComparedPart};
 use super::workload_commands::Commands;
 use crate::people::views::{when, when_details};
 use crate::snapshot::JobName;
@@ -40,8 +41,8 @@ struct WorkloadTemplate<'a> {
     flavors: Vec<FlavorRow>,
     options: Vec<OptionRow>,
     estimate: EstimatePart,
-    ahead: Vec<AheadRow>,
-    ahead_note: String,
+    compared: Option<ComparedPart>,
+    ahead: AheadPart,
     pod_sets: Vec<PodSetRow>,
     history: Vec<HistoryRow>,
     /// Since when waits and evictions are recorded, if that is after the creation.
@@ -82,9 +83,20 @@ struct EstimatePart {
     details: Vec<String>,
 }
 
+/// The workloads ahead.
+#[derive(Default)]
+struct AheadPart {
+    rows: Vec<AheadRow>,
+    note: String,
+    /// Address that compares it with another one; empty for a workload that is in no queue.
+    compare: String,
+}
+
 struct AheadRow {
     name: String,
     href: String,
+    /// The page that says why it is ahead.
+    why: String,
     needs: String,
     priority: String,
     /// Whether it can never run as it is.
@@ -234,8 +246,8 @@ fn render(request: &Request, data: &WorkloadPage) -> askama::Result<String> {
         flavors: flavor_rows(verdict, links, request.scope == Scope::Cluster),
         options: verdict.options.iter().map(option).collect(),
         estimate: estimate_part(verdict, request),
-        ahead: verdict.ahead.as_ref().map(|ahead| ahead_rows(ahead, links)).unwrap_or_default(),
-        ahead_note: ahead_note(verdict),
+        compared: verdict.before.as_ref().map(|compared| ComparedPart::of(compared, request.now)),
+        ahead: verdict.ahead.as_ref().map(|ahead| ahead_part(ahead, (verdict, links))).unwrap_or_default(),
         pod_sets: verdict
             .admission
             .iter()
@@ -313,19 +325,29 @@ fn option(option: &ChangeOption) -> OptionRow {
     OptionRow { kind, detail: text::sentence(&format!("{possible}{}", option.detail)) }
 }
 
-fn ahead_rows(ahead: &Ahead, links: &Links) -> Vec<AheadRow> {
+fn ahead_part(ahead: &Ahead, (verdict, links): (&Verdict, &Links)) -> AheadPart {
+    let own = &verdict.workload.metadata;
+    let workload = WorkloadName { namespace: own.namespace.clone(), name: own.name.clone() };
+    let before = |row: &crate::visibility::views::AheadRow| BeforeQuery {
+        workload: workload.clone(),
+        other: WorkloadName { namespace: row.namespace.clone(), name: row.name.clone() },
+    };
     let row = |row: &crate::visibility::views::AheadRow| AheadRow {
         name: format!("{}/{}", row.namespace, row.name),
         href: links.workload(&row.namespace, &row.name),
+        why: before(row).href(links),
         needs: marks::need(&row.needs),
         priority: text::grouped(&row.priority.to_string()),
         stuck: row.stuck,
     };
-    ahead.first.iter().map(row).collect()
+    AheadPart {
+        rows: ahead.first.iter().map(row).collect(),
+        note: ahead_note(ahead, verdict),
+        compare: workload.href(links),
+    }
 }
 
-fn ahead_note(verdict: &Verdict) -> String {
-    let Some(ahead) = &verdict.ahead else { return String::new() };
+fn ahead_note(ahead: &Ahead, verdict: &Verdict) -> String {
     let mut parts = Vec::new();
     match ahead.count {
         0 => parts.push("It is the first.".to_owned()),
