@@ -59,7 +59,7 @@ const EXAMPLES: &[(&str, Example)] = &[
         "sluice list clusterqueue --flavor h100",
     ),
     row("list clusterqueue", "Each flavor and resource in turn", "sluice list clusterqueue --all"),
-    row("list localqueue", "Those of a ClusterQueue", "sluice list localqueue -A -c nlp"),
+    row("list localqueue", "LocalQueues of a ClusterQueue", "sluice list localqueue -A -c nlp"),
     row("list localqueue", "LocalQueues of a namespace", "sluice list localqueue -n team"),
     row("list cohort", "Cohorts with their quota", "sluice list cohort"),
     row("list cohort", "As YAML, for a script", "sluice list cohort -o yaml"),

@@ -25,7 +25,7 @@ pub(crate) fn with_suggestion(
         }
         "pods" => "name the job by a flag: list pods --for TYPE/NAME".to_owned(),
         "workload" => format!(
-            "a list takes no name: describe workload {argument} and why {argument} show one, --for TYPE/NAME those of a job"
+            "a list takes no name: describe workload {argument} and why {argument} show one, --for TYPE/NAME lists the ones of a job"
         ),
         kind => format!("a list takes no name: describe {kind} {argument} shows one"),
     };

@@ -194,7 +194,7 @@ fn capacity_for_a_job_asks_about_the_flavors_of_its_queue() {
     let outcome = run_on(&finished, "capacity-finished", "capacity --for job/train");
     assert_eq!(
         (outcome.code, outcome.err.lines().last()),
-        (1, Some("error: job/train has finished: its pods ask for nothing any more"))
+        (1, Some("error: job/train has finished: its pods request nothing"))
     );
     let outcome = run_on(&objects, "capacity-queue", "capacity -c nlpx");
     assert_eq!(

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use crate::repository::layering::SOURCES;
+use crate::fixtures::packages::SOURCES;
 use regex::Regex;
 
 /// Words that name no object, and phrases and module names that the glossary replaced.
@@ -26,6 +26,16 @@ const PLAIN: [&str; 8] = [
 /// Words for what an exact word says: report, no longer, at most, expired, continue, and the name of the thing.
 const VAGUE: &str =
     r"(?i)\b(tell|tells|told|telling|any more|no more|is over|are over|goes on|go on|going on|those|who)\b";
+
+/// Folders whose texts users read: `VAGUE_IN_TEXTS` words do not come back there.
+const FOR_USERS: [&str; 2] = ["views/src", "src/cli/people"];
+
+/// The part of `VAGUE` that is vague in a message, too, and words for queues and users that have a name.
+const VAGUE_IN_TEXTS: &str = r"(?i)\b(tell|tells|told|telling|any more|no more|those|who|no one)\b";
+
+/// A text of a source, in a group. Comments, characters and raw texts are found too, so that a quotation mark in them begins no text.
+const TEXT_OF_SOURCE: &str =
+    r#"(?s)//[^\n]*|'(?:\\u\{[^}]*\}|\\.|[^'\\\n])'|\br"[^"]*"|\br\#".*?"\#|"((?:[^"\\]|\\.)*)""#;
 
 /// A doc comment that repeats the name of a field.
 const EMPTY_DOC: &str = r"^\s*/// (Its|Their) \w+( \w+)*\.$";
@@ -149,6 +159,76 @@ fn plain_folders_stay_plain() {
         }
     }
     assert!(wrong.is_empty(), "{} lines:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Returns the texts of a source with their lines, without comments, names and tests; of a template, what is outside of tags.
+fn texts_for_users(source: &str, is_template: bool) -> Vec<(usize, String)> {
+    static TEXT: LazyLock<Regex> = LazyLock::new(|| Regex::new(TEXT_OF_SOURCE).unwrap());
+    static TAG: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"<[^>]*>|\{[^}]*\}+").unwrap());
+    static JOINED: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\\\n\s*").unwrap());
+    if is_template {
+        let line = |(number, line): (usize, &str)| (number + 1, TAG.replace_all(line, " ").into_owned());
+        return source.lines().enumerate().map(line).collect();
+    }
+    let code = source.split("\n#[cfg(test)]\n").next().unwrap();
+    let text = |found: regex::Captures<'_>| {
+        let text = found.get(1)?;
+        let line = code[..text.start()].matches('\n').count() + 1;
+        Some((line, JOINED.replace_all(text.as_str(), "").into_owned()))
+    };
+    TEXT.captures_iter(code).filter_map(text).collect()
+}
+
+#[test]
+fn texts_are_read_apart_from_comments_names_and_tests() {
+    let vague = Regex::new(VAGUE_IN_TEXTS).unwrap();
+    let is_vague = |source: &str, is_template: bool| {
+        texts_for_users(source, is_template).iter().any(|(_, text)| vague.is_match(text))
+    };
+    for source in [
+        r#"say("it can borrow from no one");"#,
+        "say(\"it asks for nothing any \\\n     more\");",
+        r#"let quote = '"'; say("\"a\" are not told apart"); // said"#,
+        "fn f<'a>(text: &'a str) { say(\"those\") }",
+    ] {
+        assert!(is_vague(source, false), "{source}");
+    }
+    for source in [
+        "// those\nlet told = 1;",
+        r#"say("a whole number"); // who"#,
+        "x();\n#[cfg(test)]\nmod tests { const A: &str = \"those\"; }",
+        r#"let pattern = Regex::new(r"those");"#,
+    ] {
+        assert!(!is_vague(source, false), "{source}");
+    }
+    assert!(is_vague("<p>of those</p>", true) && !is_vague("<p class=\"those\">{{ told }}</p>", true));
+}
+
+#[test]
+fn texts_for_users_name_the_thing() {
+    let vague = Regex::new(VAGUE_IN_TEXTS).unwrap();
+    let mut files = Vec::new();
+    for folder in FOR_USERS {
+        collect(&root().join(folder), &["rs", "html"], &mut files);
+    }
+    let root = root();
+    files.retain(|file| {
+        let inside = file.strip_prefix(&root).unwrap();
+        !inside.ends_with("tests.rs") && !inside.iter().any(|part| part == "tests")
+    });
+    files.sort();
+    let (mut wrong, mut read) = (Vec::new(), 0);
+    for file in files {
+        let is_template = file.extension().is_some_and(|extension| extension == "html");
+        for (line, text) in texts_for_users(&fs::read_to_string(&file).unwrap(), is_template) {
+            read += 1;
+            if vague.is_match(&text) {
+                wrong.push(format!("{}:{line}: {}", file.display(), text.trim()));
+            }
+        }
+    }
+    assert!(read > 3_000, "{read} texts");
+    assert!(wrong.is_empty(), "{} texts:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// The file of a test module, and the function in it if the name has one.

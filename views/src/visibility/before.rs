@@ -127,7 +127,10 @@ impl Pair<'_> {
                 )
             }
             Some(strategy @ QueueingStrategy::StrictFIFO) => {
-                format!("In {} a head that does not fit blocks those behind it", strategy_name(strategy))
+                format!(
+                    "In {} a head that does not fit blocks the workloads behind it",
+                    strategy_name(strategy)
+                )
             }
             None => String::new(),
         }

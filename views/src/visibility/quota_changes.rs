@@ -35,7 +35,7 @@ impl Asked<'_> {
             detail = format!("{detail}, {}", self.for_workloads_ahead(need, ahead.min(released)));
             numbers.insert("ahead".to_owned(), OptionNumber::Amount(amount(ahead)));
         } else if need.ahead > 0 {
-            detail = format!("{detail}, after those ahead");
+            detail = format!("{detail}, after what the workloads ahead need");
         }
         if sees_sums {
             let workloads = u64::try_from(explanation.users).unwrap_or(u64::MAX);

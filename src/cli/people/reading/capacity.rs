@@ -146,7 +146,7 @@ impl CapacityArgs {
         let path = format!("namespaces/{}/workloadviews/{}", encoded(&namespace), encoded(&name));
         let view: WorkloadView = read(&ask(session, &path, "workloadviews").await?)?;
         if view.state == WorkloadState::Finished {
-            bail!("{job} has finished: its pods ask for nothing any more");
+            bail!("{job} has finished: its pods request nothing");
         }
         let cluster_queue = Some(view.cluster_queue).filter(|queue| !queue.is_empty());
         Ok(Some(Counted { namespace, name, cluster_queue }))

@@ -66,7 +66,7 @@ pub fn share(root: Option<&str>, forest: Forest<'_>, shown: Option<&FlavorResour
 /// usage last.
 pub fn local_shares(queues: &[LocalQueueView], look: Look) -> String {
     if !queues.iter().any(|queue| queue.by_past_usage || queue.past_usage.is_some()) {
-        return "admission fair sharing: off; LocalQueues of one ClusterQueue are not told apart\n"
+        return "admission fair sharing: off; LocalQueues of one ClusterQueue are not distinguished\n"
             .to_owned();
     }
     let columns = ["NAMESPACE", "NAME", "CLUSTERQUEUE"].map(|heading| (heading, Side::Left));

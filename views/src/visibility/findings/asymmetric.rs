@@ -76,7 +76,7 @@ fn one_sided(name: &str, fr: &FlavorResource, borrowers: &[&str]) -> Finding {
             shown.join(", "),
             verb(borrowers.len(), "take")
         ),
-        consequence: "its workloads wait until those that borrow end",
+        consequence: "its workloads wait until borrowing workloads end",
         correction: format!("kubectl edit clusterqueue {name}; set spec.preemption.reclaimWithinCohort"),
         ..Said::default()
     };

@@ -250,7 +250,7 @@ impl Audit<'_> {
             {
                 let said = Said {
                     message: format!("Cohort {name} has no other member; {similar}?"),
-                    consequence: "it can borrow from no one",
+                    consequence: "it can borrow from no other queue",
                     correction: format!("name cohort {similar} in {kind} {member}"),
                     ..Said::default()
                 };
