@@ -1,6 +1,6 @@
 //! Examples of each verb, for its help and its manual page.
 //!
-//! Invariants: each verb that help lists has an example, one that looks or acts two; each example is a command line that parses.
+//! Invariants: each verb that help lists has two examples, but for the few with one use alone; each is a command line that parses.
 
 /// A command line, and its purpose.
 #[derive(Clone, Copy, Debug)]
@@ -27,8 +27,19 @@ const EXAMPLES: &[(&str, Example)] = &[
     row("", "Which configuration cannot do what it says", "sluice audit"),
     row("", "What would change with more quota", "sluice what-if --quota nlp:h100:nvidia.com/gpu=64"),
     row("manager", "Run with a configuration file", "sluice manager --config=/config.yaml"),
+    row(
+        "manager",
+        "Log as text, one module in more detail",
+        "sluice manager --log-format=text --log-level=info,sluice::kube=debug",
+    ),
     row("config check", "Check a file before it is applied", "sluice config check config.yaml"),
+    row(
+        "config check",
+        "Check it with feature gates of the command line",
+        "sluice config check config.yaml --feature-gates TopologyAwareScheduling=false",
+    ),
     row("crds", "Install the definitions", "sluice crds | kubectl apply --server-side -f -"),
+    row("crds", "Write one file for each, for a repository", "sluice crds --write config/crd"),
     row("simulate", "Play manifests without a cluster", "sluice simulate config/samples"),
     row(
         "simulate",
@@ -36,15 +47,29 @@ const EXAMPLES: &[(&str, Example)] = &[
         "sluice simulate --from-cluster --drain-node h1 --compare",
     ),
     row("dump", "Write the state of a cluster, without secrets", "sluice dump -o cluster.yaml"),
+    row("dump", "Play the state of another cluster", "sluice dump --context staging | sluice simulate -"),
     row(
         "framework manifests",
         "Webhooks and permissions of a kind of jobs",
         "sluice framework manifests kind.yaml",
     ),
+    row(
+        "framework manifests",
+        "Write them as a Kustomize component",
+        "sluice framework manifests kind.yaml --write components/kind",
+    ),
     row("import", "Check what an import would do", "sluice import -n team --queuelabel team"),
+    row(
+        "import",
+        "Import, with another LocalQueue for one value of the label",
+        "sluice import -n ml --queuelabel team --queuemapping nlp=train --dry-run=false",
+    ),
     row("migrate check", "What a change to Sluice would meet", "sluice migrate check"),
+    row("migrate check", "The same for another cluster", "sluice migrate check --context staging"),
     row("migrate to-sluice", "The steps that are due", "sluice migrate to-sluice --dry-run"),
+    row("migrate to-sluice", "Do them", "sluice migrate to-sluice --yes"),
     row("migrate to-kueue", "The steps that are due", "sluice migrate to-kueue --dry-run"),
+    row("migrate to-kueue", "Do them", "sluice migrate to-kueue --yes"),
     row("version", "Which version this is", "sluice version"),
     row(
         "list workload",
