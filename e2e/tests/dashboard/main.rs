@@ -1,7 +1,7 @@
 //! Pages of the dashboard in a real browser: `make dashboard-test`. Pictures of all pages are in `target/dashboard`.
 //!
-//! `cargo test --test dashboard -- WORD...` runs the parts whose names contain a word. `SLUICE_FULL=1` shows every page at every width
-//! and in both themes, and all of it again below a path prefix.
+//! `cargo test --test dashboard -- WORD...` runs the parts whose names contain a word. A page is loaded once in a part, and then shown at
+//! each width, with the themes in turn; with `SLUICE_FULL=1` at each width in both, and all of it again below a path prefix.
 #![expect(clippy::disallowed_methods, reason = "tests wait and run programs")]
 #![expect(
     clippy::indexing_slicing,
@@ -88,7 +88,7 @@ async fn run() -> Result<()> {
 type Part = for<'a> fn(&'a Setting) -> futures::future::LocalBoxFuture<'a, Result<()>>;
 
 /// The parts, in this order: later ones use what earlier ones leave.
-const PARTS: [(&str, Part); 12] = [
+const PARTS: [(&str, Part); 13] = [
     ("signing_in", |setting| use_cases::signing_in(setting).boxed_local()),
     ("rendering", |setting| pages::rendering(setting).boxed_local()),
     ("reload_and_no_scripts", |setting| pages::reload_and_no_scripts(setting).boxed_local()),
@@ -100,5 +100,6 @@ const PARTS: [(&str, Part); 12] = [
     ("long_names", |setting| pages::long_names(setting).boxed_local()),
     ("long_users", |setting| use_cases::long_users(setting).boxed_local()),
     ("tenant", |setting| use_cases::tenant(setting).boxed_local()),
+    ("pages_of_tenant", |setting| pages::pages_of_tenant(setting).boxed_local()),
     ("lost_server", |setting| use_cases::lost_server(setting).boxed_local()),
 ];

@@ -5,11 +5,15 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::server::TENANT;
+use crate::use_cases::{heading, sign_in};
 use crate::{Setting, recorded_pages};
 
-/// Recorded pages that are shown in one way only, if not all are shown in all ways.
-const ONCE: [&str; 3] = ["pending_empty", "preemptions_empty", "finished"];
-const WIDTHS: [u32; 2] = [1280, 390];
+/// Pages that are like another one: parts that cost much leave them out, if not all pages are shown in all ways.
+const ALIKE: [&str; 6] =
+    ["pending_empty", "preemptions_empty", "finished", "what_if_tenant", "what_if_refused", "not_found"];
+/// Widths of a telephone, of a tablet and of a large window, in CSS pixels.
+const WIDTHS: [u32; 3] = [390, 768, 1400];
 const THEMES: [&str; 2] = ["light", "dark"];
 
 /// A page that the browser shows.
@@ -18,24 +22,54 @@ struct Shown {
     name: String,
     /// Path and query below the path prefix.
     path: &'static str,
-    /// Whether it is shown in one way only, if not all pages are shown in all ways.
-    once: bool,
+    /// Whether it is like another page.
+    alike: bool,
+}
+
+/// A width and a theme.
+type Way = (u32, &'static str);
+
+/// Returns the ways in which the page of this number is shown: all, or as a sample each width with the themes in turn, so that each page
+/// is shown in both, and each width in both. The first one is the narrowest, in which a page is loaded.
+fn ways(setting: &Setting, number: usize) -> Vec<Way> {
+    let sample = WIDTHS.into_iter().zip(THEMES.into_iter().cycle().skip(number % THEMES.len()));
+    if setting.full {
+        WIDTHS.into_iter().flat_map(|width| THEMES.map(|theme| (width, theme))).collect()
+    } else {
+        sample.collect()
+    }
+}
+
+/// Shows the loaded page in another way, and waits until it is laid out.
+async fn show_again(setting: &Setting, (width, theme): Way) -> Result<()> {
+    const LAID_OUT: &str =
+        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
+    setting.browser.show_as(width, theme).await?;
+    setting.browser.evaluate(LAID_OUT).await.map(drop)
+}
+
+/// Loads a page in the first of these ways.
+async fn load(setting: &Setting, path: &str, ways: &[Way]) -> Result<()> {
+    if let Some((width, theme)) = ways.first() {
+        setting.browser.show_as(*width, theme).await?;
+    }
+    setting.browser.open(&format!("{}{path}", setting.server.address)).await
 }
 
 /// Returns all pages: the recorded ones, and one about an object that does not exist.
 fn all_pages() -> Vec<Shown> {
-    let recorded = recorded_pages::PAGES.iter().map(|page| Shown {
-        name: page.name.replace('_', "-"),
-        path: page.address,
-        once: ONCE.contains(&page.name),
+    let recorded = recorded_pages::PAGES.iter().map(|page| (page.name, page.address));
+    let pages = recorded.chain([("not_found", "/clusterqueues/none")]).map(|(name, path)| Shown {
+        name: name.replace('_', "-"),
+        path,
+        alike: ALIKE.contains(&name),
     });
-    let missing = Shown { name: "not-found".to_owned(), path: "/clusterqueues/none", once: true };
-    recorded.chain([missing]).collect()
+    pages.collect()
 }
 
-/// Returns the pages that are shown in all ways.
-fn main_pages() -> impl Iterator<Item = Shown> {
-    all_pages().into_iter().filter(|page| !page.once)
+/// Returns the pages for parts that cost much.
+fn main_pages(setting: &Setting) -> Vec<Shown> {
+    all_pages().into_iter().filter(|page| setting.full || !page.alike).collect()
 }
 
 /// What a page is asked about itself.
@@ -47,83 +81,41 @@ const FACTS: &str = "({
     && !e.closest('.scroll')).slice(0, 5).map(e => e.outerHTML.slice(0, 120)),
 })";
 
-/// Shows each page at both widths in both themes: nothing is wider than the window, nothing is logged or loaded from elsewhere.
+/// Fails if the page is wider than its window. What scrolls by itself may be wider.
+async fn fits(setting: &Setting, shown: &str, width: u32) -> Result<Value> {
+    let facts = setting.browser.evaluate(FACTS).await?;
+    // A page that is too wide makes the window of a telephone wider, too.
+    ensure!(facts["width"] == width, "{shown}: wider than the window: {facts}");
+    let scroll = facts["scroll"].as_u64().unwrap_or(u64::MAX);
+    ensure!(scroll <= u64::from(width), "{shown}: scrolls sideways: {facts}");
+    Ok(facts)
+}
+
+/// Shows each page at all widths in both themes: nothing is wider than the window, nothing is logged or loaded from elsewhere.
 pub(crate) async fn rendering(setting: &Setting) -> Result<()> {
     let browser = &setting.browser;
     browser.messages().await?;
-    for Shown { name, path, once } in all_pages() {
-        for width in WIDTHS {
-            for theme in THEMES {
-                if once && !setting.full && (width, theme) != (WIDTHS[0], THEMES[0]) {
-                    continue;
-                }
-                browser.show_as(width, theme).await?;
-                browser.open(&format!("{}{path}", setting.server.address)).await?;
-                let shown = format!("{name} at {width} px, {theme}");
-                let facts = browser.evaluate(FACTS).await?;
-                let number = |field: &str| facts[field].as_u64().unwrap_or_default();
-                // A page that is too wide makes the window of a telephone wider, too.
-                ensure!(number("width") == u64::from(width), "{shown}: wider than the window: {facts}");
-                browser.picture(&setting.folder.join(format!("{name}-{width}-{theme}.png"))).await?;
-                ensure!(number("scroll") <= number("width"), "{shown}: scrolls sideways: {facts}");
-                ensure!(
-                    facts["title"].as_str().is_some_and(|title| title.ends_with(" · Sluice")),
-                    "{shown}: {facts}"
-                );
-                ensure!(facts["headings"] == 1, "{shown}: {facts}");
-                ensure!(facts["foreign"] == json!([]), "{shown}: {facts}");
-                let messages = browser.messages().await?;
-                // A browser logs that a page was answered with an error.
-                let own: Vec<&String> = messages
-                    .iter()
-                    .filter(|text| !(name == "not-found" && text.contains("status of 404")))
-                    .collect();
-                ensure!(own.is_empty(), "{shown}: {own:?}");
-            }
+    for (number, Shown { name, path, .. }) in all_pages().into_iter().enumerate() {
+        let ways = ways(setting, number);
+        load(setting, path, &ways).await?;
+        for (width, theme) in ways {
+            show_again(setting, (width, theme)).await?;
+            let shown = format!("{name} at {width} px, {theme}");
+            browser.picture(&setting.folder.join(format!("{name}-{width}-{theme}.png"))).await?;
+            let facts = fits(setting, &shown, width).await?;
+            let title = facts["title"].as_str().unwrap_or_default();
+            ensure!(title.ends_with(" · Sluice"), "{shown}: {facts}");
+            ensure!(facts["headings"] == 1, "{shown}: {facts}");
+            ensure!(facts["foreign"] == json!([]), "{shown}: {facts}");
         }
+        let messages = browser.messages().await?;
+        // A browser logs that a page was answered with an error.
+        let own: Vec<&String> =
+            messages.iter().filter(|text| !(name == "not-found" && text.contains("status of 404"))).collect();
+        ensure!(own.is_empty(), "{name}: {own:?}");
     }
     Ok(())
 }
-
-/// Texts that are replaced by a long name: name of the page and pointers.
-const NAMES: [(&str, &[&str]); 8] = [
-    ("overview", &["/clusterQueues/0/metadata/name", "/cohorts/0/metadata/name", "/findings/0/message"]),
-    (
-        "cluster_queue",
-        &[
-            "/clusterQueue/metadata/name",
-            "/clusterQueue/cohort",
-            "/path/0/name",
-            "/next/0/metadata/name",
-            "/localQueues/0/metadata/namespace",
-            "/localQueues/0/metadata/name",
-            "/largest/0/metadata/name",
-        ],
-    ),
-    (
-        "workload",
-        &[
-            "/metadata/name",
-            "/message",
-            "/job/name",
-            "/clusterQueue",
-            "/blockers/0/node",
-            "/options/0/detail",
-            "/ahead/first/0/name",
-            "/checks/0/name",
-            "/checks/0/message",
-            "/history/0/text",
-        ],
-    ),
-    ("workload_running", &["/job/name", "/localQueue", "/admission/podSets/0/name"]),
-    ("pending", &["/items/0/metadata/name", "/items/1/clusterQueue", "/items/2/message", "/items/3/reason"]),
-    (
-        "preemptions",
-        &["/items/0/victim/name", "/items/0/preemptor/namespace", "/matrix/0/victimClusterQueue"],
-    ),
-    ("usage", &["/items/0/group", "/items/1/resource"]),
-    ("namespace", &["/localQueues/0/clusterQueue", "/workloads/0/metadata/name"]),
-];
 
 /// Tables of which a part is outside of the window.
 const HIDDEN_COLUMNS: &str =
@@ -142,27 +134,30 @@ async fn show_with_names(setting: &Setting, word: &str, shows_columns: bool) -> 
     let browser = &setting.browser;
     let name = word.repeat(20);
     let name = name.get(..253).context("a shorter name")?;
-    for (file, pointers) in NAMES {
-        for pointer in pointers {
-            setting.server.recorded.change(file, pointer, json!(name));
+    for page in &recorded_pages::PAGES {
+        for pointer in page.names {
+            setting.server.recorded.change(page.name, pointer, json!(name));
         }
     }
     // The value of a page is shared for half a second.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    for Shown { name: page, path, .. } in main_pages() {
-        for width in WIDTHS {
-            browser.show_as(width, THEMES[0]).await?;
-            browser.open(&format!("{}{path}", setting.server.address)).await?;
-            browser.picture(&setting.folder.join(format!("{page}-{word}-{width}.png"))).await?;
-            let facts = browser.evaluate(FACTS).await?;
-            let is_wide = facts["width"] != width || facts["scroll"].as_u64() > Some(u64::from(width));
-            let is_inside = !is_wide && facts["wide"] == json!([]);
-            ensure!(is_inside, "{page} with names of {word} at {width} px: {facts}");
+    for (number, Shown { name: page, path, .. }) in all_pages().into_iter().enumerate() {
+        let ways = ways(setting, number);
+        load(setting, path, &ways).await?;
+        for (width, theme) in ways {
+            show_again(setting, (width, theme)).await?;
+            let shown = format!("{page} with names of {word} at {width} px, {theme}");
+            // Pictures of long pages cost the most.
+            if setting.full || width == WIDTHS[0] {
+                browser.picture(&setting.folder.join(format!("{page}-{word}-{width}-{theme}.png"))).await?;
+            }
+            let facts = fits(setting, &shown, width).await?;
+            ensure!(facts["wide"] == json!([]), "{shown}: {facts}");
             if !shows_columns || width < 1_000 {
                 continue;
             }
             let hidden = browser.evaluate(HIDDEN_COLUMNS).await?;
-            ensure!(hidden == json!([]), "{page} with long names hides columns: {hidden}");
+            ensure!(hidden == json!([]), "{shown}: hides columns: {hidden}");
         }
     }
     browser.messages().await.map(drop)
@@ -210,7 +205,7 @@ async fn text(setting: &Setting) -> Result<String> {
 /// Each page shows the same after a reload and with scripts off.
 pub(crate) async fn reload_and_no_scripts(setting: &Setting) -> Result<()> {
     let browser = &setting.browser;
-    browser.show_as(WIDTHS[0], THEMES[0]).await?;
+    browser.show_as(WIDTHS[2], THEMES[0]).await?;
     for Shown { name, path, .. } in all_pages() {
         let address = format!("{}{path}", setting.server.address);
         browser.open(&address).await?;
@@ -234,6 +229,24 @@ pub(crate) async fn reload_and_no_scripts(setting: &Setting) -> Result<()> {
 
 /// Every table, image and control of the accessibility tree has a name, and headings do not skip a level.
 pub(crate) async fn accessibility(setting: &Setting) -> Result<()> {
+    for (number, Shown { name, path, .. }) in all_pages().into_iter().enumerate() {
+        accessible_in_all_ways(setting, (&name, path), number).await?;
+    }
+    Ok(())
+}
+
+async fn accessible_in_all_ways(setting: &Setting, (name, path): (&str, &str), number: usize) -> Result<()> {
+    let ways = ways(setting, number);
+    load(setting, path, &ways).await?;
+    for (width, theme) in ways {
+        show_again(setting, (width, theme)).await?;
+        is_accessible(setting, &format!("{name} at {width} px, {theme}")).await?;
+    }
+    Ok(())
+}
+
+/// Fails unless the page that is shown has a name for each part that needs one, and headings without gaps.
+async fn is_accessible(setting: &Setting, name: &str) -> Result<()> {
     const NAMED: [&str; 10] = [
         "button",
         "link",
@@ -246,36 +259,65 @@ pub(crate) async fn accessibility(setting: &Setting) -> Result<()> {
         "navigation",
         "region",
     ];
-    for width in WIDTHS {
-        setting.browser.show_as(width, THEMES[0]).await?;
-        for Shown { name, path, .. } in all_pages() {
-            setting.browser.open(&format!("{}{path}", setting.server.address)).await?;
-            setting.browser.devtools("Accessibility.enable", json!({})).await?;
-            let tree = setting.browser.devtools("Accessibility.getFullAXTree", json!({})).await?;
-            let nodes = tree["nodes"].as_array().cloned().unwrap_or_default();
-            ensure!(nodes.len() > 20, "{name}: {} nodes", nodes.len());
-            let shown: Vec<&Value> = nodes.iter().filter(|node| node["ignored"] != true).collect();
-            for node in &shown {
-                let role = node["role"]["value"].as_str().unwrap_or_default();
-                let label = node["name"]["value"].as_str().unwrap_or_default();
-                ensure!(
-                    !NAMED.contains(&role) || !label.trim().is_empty(),
-                    "{name}: {role} without a name: {node}"
-                );
-            }
-            let mut last = 1;
-            for node in shown.iter().filter(|node| node["role"]["value"] == "heading") {
-                let properties = node["properties"].as_array().into_iter().flatten();
-                let level = properties
-                    .filter(|one| one["name"] == "level")
-                    .find_map(|one| one["value"]["value"].as_u64());
-                let level = level.unwrap_or_default();
-                ensure!(level <= last + 1, "{name}: a heading of level {level} after {last}");
-                last = level;
-            }
-        }
+    setting.browser.devtools("Accessibility.enable", json!({})).await?;
+    let tree = setting.browser.devtools("Accessibility.getFullAXTree", json!({})).await?;
+    let nodes = tree["nodes"].as_array().cloned().unwrap_or_default();
+    ensure!(nodes.len() > 20, "{name}: {} nodes", nodes.len());
+    let shown: Vec<&Value> = nodes.iter().filter(|node| node["ignored"] != true).collect();
+    for node in &shown {
+        let role = node["role"]["value"].as_str().unwrap_or_default();
+        let label = node["name"]["value"].as_str().unwrap_or_default();
+        ensure!(!NAMED.contains(&role) || !label.trim().is_empty(), "{name}: {role} without a name: {node}");
+    }
+    let mut last = 1;
+    for node in shown.iter().filter(|node| node["role"]["value"] == "heading") {
+        let properties = node["properties"].as_array().into_iter().flatten();
+        let level =
+            properties.filter(|one| one["name"] == "level").find_map(|one| one["value"]["value"].as_u64());
+        let level = level.unwrap_or_default();
+        ensure!(level <= last + 1, "{name}: a heading of level {level} after {last}");
+        last = level;
     }
     Ok(())
+}
+
+/// Addresses of pages as a user of the namespace nlp-train sees them; the last one is refused.
+const OF_TENANT: [&str; 13] = [
+    "/namespaces/nlp-train",
+    "/pending?ns=nlp-train",
+    "/admitted?ns=nlp-train",
+    "/workloads/nlp-train/job-llama-ft-7c2-4b1d9",
+    "/flavors?ns=nlp-train",
+    "/flavors/h100-80g?ns=nlp-train",
+    "/mine?ns=nlp-train",
+    "/preemptions?ns=nlp-train",
+    "/usage?ns=nlp-train",
+    "/audit?ns=nlp-train",
+    "/what-if?ns=nlp-train&priority=job%2Fllama-ft-7c2%3D300",
+    "/what-if?ns=nlp-train&drain=h1",
+    "/clusterqueues/nlp",
+];
+
+/// The pages of a tenant, the form for its token and the page without a right: none is wider than its window, and all are accessible.
+pub(crate) async fn pages_of_tenant(setting: &Setting) -> Result<()> {
+    setting.browser.forget().await?;
+    // Without a token each address is the form.
+    accessible_in_all_ways(setting, ("the form", "/"), 0).await?;
+    sign_in(setting, "/namespaces/nlp-train", TENANT).await?;
+    for (number, path) in OF_TENANT.into_iter().enumerate() {
+        let ways = ways(setting, number);
+        load(setting, path, &ways).await?;
+        let heading = heading(setting).await?;
+        ensure!((heading == "No access") == (Some(&path) == OF_TENANT.last()), "{path}: {heading}");
+        for (width, theme) in ways {
+            show_again(setting, (width, theme)).await?;
+            let shown = format!("{path} of a tenant at {width} px, {theme}");
+            fits(setting, &shown, width).await?;
+            is_accessible(setting, &shown).await?;
+        }
+    }
+    // The browser logs each answer with an error.
+    setting.browser.messages().await.map(drop)
 }
 
 /// What has the focus, and whether that can be seen.
@@ -290,7 +332,9 @@ const FOCUSABLE: &str =
 /// The Tab key reaches every control of a page in the order of the page, each visibly, and leaves the page again.
 pub(crate) async fn keyboard(setting: &Setting) -> Result<()> {
     let browser = &setting.browser;
-    let pages = WIDTHS.into_iter().flat_map(|width| main_pages().map(move |page| (width, page)));
+    // The order is that of the page, and each press costs a call: a sample has the narrowest and the widest window.
+    let widths = WIDTHS.into_iter().filter(|width| setting.full || *width != WIDTHS[1]);
+    let pages = widths.flat_map(|width| main_pages(setting).into_iter().map(move |page| (width, page)));
     for (width, Shown { name, path, .. }) in pages {
         browser.show_as(width, THEMES[0]).await?;
         browser.open(&format!("{}{path}", setting.server.address)).await?;

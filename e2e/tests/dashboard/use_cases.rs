@@ -10,13 +10,14 @@ use crate::Setting;
 use crate::server::{ADMIN, LONG, Server, TENANT};
 
 /// Signs in with a token.
-async fn sign_in(setting: &Setting, path: &str, token: &str) -> Result<()> {
+pub(crate) async fn sign_in(setting: &Setting, path: &str, token: &str) -> Result<()> {
     setting.browser.open(&format!("{}{path}", setting.server.address)).await?;
     setting.browser.type_into("#t", token).await?;
     setting.browser.click(".primary").await
 }
 
-async fn heading(setting: &Setting) -> Result<String> {
+/// Returns the heading of the page that is shown.
+pub(crate) async fn heading(setting: &Setting) -> Result<String> {
     let text = setting.browser.evaluate("document.querySelector('h1').textContent.trim()").await?;
     Ok(text.as_str().unwrap_or_default().to_owned())
 }

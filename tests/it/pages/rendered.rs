@@ -50,7 +50,8 @@ fn pages(links: &Links) -> Vec<(String, String)> {
     let mut pages = Vec::new();
     for page in &PAGES {
         let (name, path) = (page.name, page.address);
-        let scope = if name == "namespace" { tenant() } else { Scope::Cluster };
+        let is_of_tenant = matches!(name, "namespace" | "what_if_tenant" | "what_if_refused");
+        let scope = if is_of_tenant { tenant() } else { Scope::Cluster };
         let request = with_links(request(path, scope));
         pages.push((name.to_owned(), render(name, &recorded(name), &request)));
     }
@@ -245,6 +246,27 @@ fn markup_and_direction_marks_in_any_text_are_shown_as_text() {
         }
     }
     assert!(replaced > 300, "{replaced} texts");
+}
+
+/// Tests in a browser show each page with the longest names, and look whether it is wider than its window. A pointer to nothing would
+/// change nothing there.
+#[test]
+fn each_page_has_names_that_tests_make_longer() {
+    let mut hidden = Vec::new();
+    let name = "a-very-long-name-".repeat(20);
+    let name = &name[..253];
+    for page in &PAGES {
+        assert!(!page.names.is_empty(), "{} has no names", page.name);
+        let plain = render(page.name, &page.value().unwrap(), &request(page.address, Scope::Cluster));
+        for pointer in page.names {
+            let mut value = page.value().unwrap();
+            let text = value.pointer_mut(pointer).filter(|text| text.is_string());
+            *text.unwrap_or_else(|| panic!("{}: {pointer} is no text", page.name)) = name.into();
+            let html = render(page.name, &value, &request(page.address, Scope::Cluster));
+            hidden.extend((html == plain).then(|| format!("{}: {pointer}", page.name)));
+        }
+    }
+    assert!(hidden.is_empty(), "not shown: {hidden:?}");
 }
 
 /// Places of pods are keys of the value, which come from labels of nodes.
