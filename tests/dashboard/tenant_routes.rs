@@ -44,22 +44,29 @@ pub(crate) struct TenantNames<'a> {
     pub(crate) priority_class: &'a str,
 }
 
+impl TenantNames<'_> {
+    /// Returns a text with the names in the place of their braces.
+    pub(crate) fn put_into(&self, template: &str) -> String {
+        let named = [
+            ("{own}", self.namespace),
+            ("{workload}", self.workload),
+            ("{job}", self.job),
+            ("{lq}", self.local_queue),
+            ("{other}", self.other_namespace),
+            ("{other_workload}", self.other_workload),
+            ("{other_job}", self.other_job),
+            ("{cq}", self.cluster_queue),
+            ("{flavor}", self.flavor),
+            ("{class}", self.priority_class),
+        ];
+        named.iter().fold(template.to_owned(), |text, (place, name)| text.replace(place, name))
+    }
+}
+
 impl TenantRoute {
     /// Returns the address for a tenant.
     pub(crate) fn address(&self, names: &TenantNames<'_>) -> String {
-        let named = [
-            ("{own}", names.namespace),
-            ("{workload}", names.workload),
-            ("{job}", names.job),
-            ("{lq}", names.local_queue),
-            ("{other}", names.other_namespace),
-            ("{other_workload}", names.other_workload),
-            ("{other_job}", names.other_job),
-            ("{cq}", names.cluster_queue),
-            ("{flavor}", names.flavor),
-            ("{class}", names.priority_class),
-        ];
-        named.iter().fold(self.template.to_owned(), |text, (place, name)| text.replace(place, name))
+        names.put_into(self.template)
     }
 }
 
@@ -69,7 +76,8 @@ const fn row(template: &'static str, answer: TenantAnswer) -> TenantRoute {
 
 const CLUSTER: TenantAnswer = Forbidden("list clusterqueueviews");
 const NAMESPACE: TenantAnswer = Forbidden("list workloadviews");
-const WHOLE: TenantAnswer = Refused("nodes, quotas and queues are changed only by readers of the whole cluster");
+const WHOLE: TenantAnswer =
+    Refused("nodes, quotas and queues are changed only by readers of the whole cluster");
 const NUMBER: TenantAnswer = Refused("a WorkloadPriorityClass is expected, not a number");
 
 /// All addresses. The start page of a tenant is what it submitted.

@@ -218,7 +218,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Kubelet, 60, submitters::users_list_what_they_submitted;
     Full, Plane, 69, recorder::record_survives_its_process;
     Soak, Machine, 111, shipped_manifests::split_deployments_run_as_rendered;
-    Core, Plane, 76, dashboard::is_a_process_of_its_own;
+    Core, Plane, 130, dashboard::is_a_process_of_its_own;
     Soak, Kubelet, 90, shipped_dashboard::dashboard_runs_as_rendered;
     Full + Versions, Kubelet, 60, visibility::pending_workloads_are_served;
     Soak, Kubelet, 60, visibility::split_deployments_serve;

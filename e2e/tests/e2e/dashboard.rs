@@ -1,7 +1,7 @@
 //! The dashboard as a process of its own, beside a leader in another one: pages, streams, access, a leader that is gone.
 
-use crate::cases::note;
-use crate::dashboard_tenants::tenant_sees_its_own;
+use crate::cases::{NotRun, note};
+use crate::dashboard_tenants::{tenant_commands_are_bounded, tenant_sees_its_own};
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -26,23 +26,34 @@ pub(crate) const UPDATE: Duration = Duration::from_secs(5);
 /// Most time from the removal of a role to the end of what it allowed.
 const REVOKED: Duration = Duration::from_mins(1);
 
-/// A user of the cluster sees all pages; each of two tenants that share a ClusterQueue sees its own namespace and no name of the other,
-/// in no form; verdicts come from the leader in another process; streams bring changes; without a leader the pages say so.
+/// A user of the cluster sees all pages; each of two tenants that share a ClusterQueue sees its own namespace and no name of the other, in
+/// no form and on no command line; verdicts come from the leader in another process; streams bring changes; without a leader the pages
+/// say so.
 pub(crate) async fn is_a_process_of_its_own(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let mut settings = cluster.manager()?.settings().clone();
     settings.flags.extend(MANAGER_FLAGS.map(str::to_owned));
     settings.configuration["visibility"]["userLabel"] = json!(SUBMITTER);
-    let before = cluster.replace_manager(&settings).await?;
+    let (before, has_views) = cluster.replace_manager_with_views(settings).await?;
     let dashboard = Dashboard::start(cluster, "/").await?;
-    let outcome = check(cluster, fixture, &dashboard).await;
+    let outcome = check(cluster, fixture, &dashboard, has_views).await;
     let log = std::fs::read_to_string(dashboard.process().log()).unwrap_or_default();
     dashboard.stop();
     outcome?;
     ensure!(!log.contains("eyJ"), "a token is in the log");
-    cluster.start_manager(&before).await
+    if has_views {
+        return cluster.start_manager_without_views(&before).await;
+    }
+    cluster.start_manager(&before).await?;
+    Err(NotRun::because("command lines of tenants: this machine has no address but a loopback one"))
 }
 
-async fn check(cluster: &mut Cluster, fixture: &Fixture, dashboard: &Dashboard) -> Result<()> {
+/// `has_views`: whether the API server serves the views, without which command lines are not run.
+async fn check(
+    cluster: &mut Cluster,
+    fixture: &Fixture,
+    dashboard: &Dashboard,
+    has_views: bool,
+) -> Result<()> {
     let address = dashboard.address.as_str();
     fill(cluster, fixture).await?;
     let ops = Viewer::account(cluster, address, ("ops", "sluice-cluster-viewer", ""))?;
@@ -51,15 +62,21 @@ async fn check(cluster: &mut Cluster, fixture: &Fixture, dashboard: &Dashboard) 
         let name = format!("{mark}-user");
         tenants.push(Viewer::account(cluster, address, (&name, "sluice-namespace-viewer", tenant))?);
         let (binding, user) = (format!("{mark}-jobs"), format!("--serviceaccount={tenant}:{name}"));
-        let bind = ["create", "rolebinding", &binding, "--clusterrole=kueue-job-editor-role", "-n", tenant, &user];
+        let bind =
+            ["create", "rolebinding", &binding, "--clusterrole=kueue-job-editor-role", "-n", tenant, &user];
         cluster.kubectl.run(&bind)?;
     }
     let [aster, birch] = &tenants[..] else { anyhow::bail!("two tenants") };
     anonymous_users_are_asked_to_sign_in(address).await?;
     ops_sees_all(&cluster.objects, fixture, &ops).await.context("the cluster view")?;
+    let shared = ["shared", "any", "top"].map(|name| fixture.own_name(name));
     for (own, other, viewer) in [(0, 1, aster), (1, 0, birch)] {
-        let shared = ["shared", "any", "top"].map(|name| fixture.own_name(name));
         tenant_sees_its_own(&cluster.objects, viewer, (own, other), &shared).await.context(TENANTS[own])?;
+    }
+    if has_views {
+        for both in [(0, 1), (1, 0)] {
+            tenant_commands_are_bounded(cluster, both, &shared).await?;
+        }
     }
     junk_delays_no_user(&ops).await?;
     changes_come(fixture, &ops).await?;

@@ -1,12 +1,26 @@
-//! What two tenants of one ClusterQueue get from the dashboard: each address of the table in `tests/dashboard/tenant_routes.rs`, in all
-//! forms and as a stream, and no name of the other tenant in any of them.
+//! What two tenants of one ClusterQueue get from the dashboard and the command line: each address of the table in
+//! `tests/dashboard/tenant_routes.rs`, in all forms and as a stream, each line of `tests/dashboard/tenant_lines.rs`, and no name of the
+//! other tenant in any of them.
 
 use crate::dashboard::{MARKS, TENANTS, UPDATE, check_headers, expect, wait_for_workload};
+use crate::tenant_lines::{LineOutcome, TENANT_LINES};
 use crate::tenant_routes::{TENANT_ROUTES, TenantAnswer, TenantNames};
 use anyhow::{Context as _, Result, ensure};
+use sluice_e2e::binaries::{self, Build};
+use sluice_e2e::cluster::Cluster;
 use sluice_e2e::dashboard::{Page, Viewer};
-use sluice_e2e::objects::{Kind, ObjectClient, text};
+use sluice_e2e::objects::{self, Kind, ObjectClient, text};
 use sluice_e2e::wait::eventually;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Exit status of a command that printed its answer without the parts that the user may not see.
+const PARTIAL: i32 = 3;
+/// Exit status of `timeout` for a command that it has ended.
+const ENDED: i32 = 124;
+/// Seconds after which a command that repeats its output is ended.
+const REPEATED_SECONDS: &str = "5";
 
 /// A tenant whose names are in no answer, with what may be repeated because it was asked for.
 struct Other<'a> {
@@ -28,31 +42,61 @@ impl Other<'_> {
     }
 }
 
-/// A tenant sees the pages of its namespace, and is refused all others. No name of the other tenant is anywhere. The last argument has
-/// the names of the ClusterQueue, of the flavor and of a priority class that both use.
+/// The objects of a tenant that tests ask for, and of the other one.
+struct Found {
+    own: usize,
+    other: usize,
+    workload: String,
+    job: String,
+    local_queue: String,
+    other_workload: String,
+    other_job: String,
+}
+
+impl Found {
+    async fn read(objects: &ObjectClient, (own, other): (usize, usize)) -> Result<Self> {
+        Ok(Self {
+            own,
+            other,
+            workload: wait_for_workload(objects, own, waiting(own), "").await?,
+            job: waiting_job(own),
+            local_queue: format!("{}-queue", MARKS[own]),
+            other_workload: wait_for_workload(objects, other, waiting(other), "").await?,
+            other_job: waiting_job(other),
+        })
+    }
+
+    fn names<'a>(&'a self, [cluster_queue, flavor, priority_class]: &'a [String; 3]) -> TenantNames<'a> {
+        TenantNames {
+            namespace: TENANTS[self.own],
+            workload: &self.workload,
+            job: &self.job,
+            local_queue: &self.local_queue,
+            other_namespace: TENANTS[self.other],
+            other_workload: &self.other_workload,
+            other_job: &self.other_job,
+            cluster_queue,
+            flavor,
+            priority_class,
+        }
+    }
+
+    fn hidden(&self) -> Other<'_> {
+        Other { mark: MARKS[self.other], asked: [&self.other_workload, &self.other_job, TENANTS[self.other]] }
+    }
+}
+
+/// A tenant sees the pages of its namespace, and is refused all others. No name of the other tenant is anywhere. `shared` are the names
+/// of the ClusterQueue, of the flavor and of a priority class, above those of all workloads, that both use.
 pub(crate) async fn tenant_sees_its_own(
     objects: &ObjectClient,
     viewer: &Viewer,
     (own, other): (usize, usize),
-    [cluster_queue, flavor, priority_class]: &[String; 3],
+    shared: &[String; 3],
 ) -> Result<()> {
-    let (namespace, job) = (TENANTS[own], waiting_job(own));
-    let workload = wait_for_workload(objects, own, waiting(own), "").await?;
-    let (other_job, local_queue) = (waiting_job(other), format!("{}-queue", MARKS[own]));
-    let other_workload = wait_for_workload(objects, other, waiting(other), "").await?;
-    let names = TenantNames {
-        namespace,
-        workload: &workload,
-        job: &job,
-        local_queue: &local_queue,
-        other_namespace: TENANTS[other],
-        other_workload: &other_workload,
-        other_job: &other_job,
-        cluster_queue,
-        flavor,
-        priority_class,
-    };
-    let hidden = Other { mark: MARKS[other], asked: [&other_workload, &other_job, TENANTS[other]] };
+    let found = Found::read(objects, (own, other)).await?;
+    let (names, hidden) = (found.names(shared), found.hidden());
+    let namespace = names.namespace;
     let start = format!("/namespaces/{namespace}");
     eventually("the namespace is shown", async || expect(viewer, &start, 200).await.map(drop)).await?;
     for route in &TENANT_ROUTES {
@@ -186,4 +230,110 @@ async fn answers_are_bounded(viewer: &Viewer, names: &TenantNames<'_>, hidden: &
     let cohort = answered(viewer, &format!("/pending?ns={namespace}&cohort=any"), 404).await?;
     ensure!(cohort.text.contains("There is no Cohort any, or none that you may see."), "{}", cohort.text);
     Ok(())
+}
+
+/// Whether the API server of a cluster serves the views, of which most verbs make their answers.
+pub(crate) fn serves_views(cluster: &Cluster) -> bool {
+    cluster.kubectl.run(&["get", "--raw", "/apis/visibility.sluice.dev/v1alpha1"]).is_ok()
+}
+
+/// A user who may change the jobs of a tenant's namespace runs each line of the table: output has names of that tenant alone, and an error
+/// no more of the other one than was asked for. `shared` as above.
+pub(crate) async fn tenant_commands_are_bounded(
+    cluster: &Cluster,
+    (own, other): (usize, usize),
+    shared: &[String; 3],
+) -> Result<()> {
+    let found = Found::read(&cluster.objects, (own, other)).await?;
+    let (names, hidden, mark) = (found.names(shared), found.hidden(), MARKS[own]);
+    let spare = objects::local_queue(names.namespace, &format!("{}-spare", names.local_queue), &shared[0]);
+    cluster.objects.create(Kind::LOCAL_QUEUE, &spare).await?;
+    let terminal = Terminal::of_editor(cluster, mark, names.namespace)?;
+    // The controller that aggregates roles may be later.
+    let own_list = format!("list workload -n {}", names.namespace);
+    for (line, shown) in [(own_list.as_str(), mark), ("list priorityclass", shared[2].as_str())] {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        eventually(format!("{mark} may {line}"), async || {
+            let printed = terminal.run(&words, false)?;
+            ensure!(printed.code == Some(0) && printed.output.contains(shown), "{printed:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    for line in TENANT_LINES {
+        let words = line.words(&names);
+        let printed = terminal.run(&words, line.outcome == LineOutcome::Repeated)?;
+        let what = format!("sluice {} of {mark}", words.join(" "));
+        let is_answer = [Some(0), Some(PARTIAL)].contains(&printed.code);
+        let is_named = printed.output.contains(mark);
+        let is_expected = match line.outcome {
+            LineOutcome::Named => is_answer && is_named,
+            LineOutcome::Answered => is_answer,
+            LineOutcome::Repeated => printed.code == Some(ENDED) && is_named,
+            LineOutcome::Refused(says) => {
+                !is_answer && printed.output.is_empty() && printed.errors.contains(says)
+            }
+        };
+        ensure!(is_expected, "{what} is not {:?}: {printed:?}", line.outcome);
+        let all = format!("{}{}", printed.output, printed.errors);
+        match line.outcome {
+            LineOutcome::Refused(_) => hidden.is_only_repeated(&what, &all)?,
+            _ => hidden.is_absent(&what, &all)?,
+        }
+    }
+    Ok(())
+}
+
+/// A user at a terminal.
+struct Terminal {
+    user: String,
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    /// Where programs are searched: the folder of kubectl, to which some verbs lead, is first.
+    search_path: OsString,
+}
+
+/// What a command printed.
+#[derive(Debug)]
+struct Printed {
+    code: Option<i32>,
+    output: String,
+    errors: String,
+}
+
+impl Terminal {
+    /// Makes a user who may change the jobs of a namespace and read WorkloadPriorityClasses.
+    fn of_editor(cluster: &Cluster, mark: &str, namespace: &str) -> Result<Self> {
+        let user = format!("{mark}-editor");
+        let subject = format!("--user={user}");
+        let kubectl = &cluster.kubectl;
+        kubectl.run(&["create", "rolebinding", &user, "--clusterrole=edit", "-n", namespace, &subject])?;
+        let role = "--clusterrole=kueue-workloadpriorityclass-viewer-role";
+        kubectl.run(&["create", "clusterrolebinding", &user, role, &subject])?;
+        let kubectl = std::path::absolute(cluster.plane.binaries.path("kubectl"))?;
+        let folder = kubectl.parent().context("a folder of kubectl")?;
+        Ok(Self {
+            user,
+            program: binaries::sluice(Build::Dev)?,
+            kubeconfig: cluster.plane.admin_kubeconfig(),
+            search_path: binaries::search_path(folder),
+        })
+    }
+
+    /// Runs the program; one that repeats its output is ended.
+    fn run(&self, words: &[String], repeats: bool) -> Result<Printed> {
+        let mut command = if repeats {
+            let mut command = Command::new("timeout");
+            command.arg(REPEATED_SECONDS).arg(&self.program);
+            command
+        } else {
+            Command::new(&self.program)
+        };
+        command.args(words).args(["--as", &self.user]).stdin(Stdio::null());
+        // `edit` prints what it would open, and cancels because nothing has changed.
+        command.env("KUBECONFIG", &self.kubeconfig).env("PATH", &self.search_path).env("KUBE_EDITOR", "cat");
+        let output = command.output().with_context(|| format!("cannot run sluice {}", words.join(" ")))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok(Printed { code: output.status.code(), output: text(&output.stdout), errors: text(&output.stderr) })
+    }
 }

@@ -89,6 +89,8 @@ mod stale_api_server;
 mod stop_policy;
 mod stops_between_writes;
 mod submitters;
+#[path = "../../../tests/dashboard/tenant_lines.rs"]
+mod tenant_lines;
 #[path = "../../../tests/dashboard/tenant_routes.rs"]
 mod tenant_routes;
 mod third_party;

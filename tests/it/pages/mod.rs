@@ -7,4 +7,4 @@ pub(crate) mod registers;
 mod rendered;
 mod role;
 mod style;
-mod tenants;
+pub(crate) mod tenants;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// Objects of the recorded pages. The user `tenant` of the fixture may read the namespace of the first ones alone.
-const NAMES: TenantNames<'_> = TenantNames {
+pub(crate) const NAMES: TenantNames<'_> = TenantNames {
     namespace: "nlp-train",
     workload: "job-llama-ft-7c2-4b1d9",
     job: "llama-ft",

@@ -13,6 +13,7 @@ mod narrow;
 mod properties;
 mod purge;
 mod sources;
+mod tenants;
 mod terminal;
 mod texts;
 mod verdict_texts;
