@@ -1,7 +1,11 @@
-//! `sluice what-if` on a dump: what each change does, what nodes and quotas have, and bad input.
+//! `sluice what-if` on a dump: what each change does, what nodes and quotas have, bad input, and the texts of all that, which
+//! `make expected` writes.
 
 use crate::fixtures::estimated_cluster::Cluster;
-use crate::fixtures::simulate_command::{QUEUES, TestFolder};
+use crate::fixtures::people_server::PeopleServer;
+use crate::fixtures::root;
+use crate::fixtures::simulate_command::{QUEUES, TestFolder, run_simulate};
+use crate::fixtures::written_files::{Written, check_or_write};
 use crate::people::when::server_of;
 use serde_json::{Value, json};
 use std::process::Command;
@@ -256,4 +260,79 @@ fn run_times_count_by_the_clock_of_the_server() {
         let found: Value = serde_json::from_slice(&simulated.stdout).unwrap_or_default();
         assert_eq!(found["workloads"][0]["without"]["admittedAt"], begins, "{date}: {simulated:?}");
     }
+}
+
+/// A server whose user may list all but ClusterQueues.
+fn without_right() -> PeopleServer {
+    let server = PeopleServer::start();
+    let queue = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "spec": {"namespaceSelector": {}}});
+    server.put("/apis/kueue.x-k8s.io/v1beta2/clusterqueues/q", queue);
+    server.state.lock().unwrap().forbidden = Some("clusterqueues");
+    server
+}
+
+#[test]
+fn a_kind_that_may_not_be_listed_is_named_instead_of_an_answer() {
+    let server = without_right();
+    for line in ["what-if --delete job/train -n team", "what-if --add-nodes 2 --like h1 -o json"] {
+        let outcome = server.run("sluice", line);
+        assert_eq!((outcome.code, outcome.out.as_str()), (1, ""), "{line}: {outcome:?}");
+        let says = "error: cannot list clusterqueues in the whole cluster, which what-if simulates: clusterqueues is forbidden: ";
+        assert!(outcome.err.contains(says), "{line}: {outcome:?}");
+        assert!(outcome.err.contains("the page /what-if of the dashboard"), "{line}: {outcome:?}");
+    }
+    let writes = server.requests().into_iter().filter(|(method, _)| method != "GET");
+    assert_eq!(writes.count(), 0, "nothing is written");
+}
+
+/// Returns the tables of changes, each below its command line.
+fn tables(name: &str, objects: &str, changes: &[&[&str]]) -> String {
+    let table = |(number, change): (usize, &&[&str])| {
+        let (code, output, errors) = what_if(&format!("table-{name}-{number}"), objects, change);
+        assert_eq!(code, 0, "{change:?}: {errors}");
+        format!("$ sluice what-if {}\n{output}", change.join(" "))
+    };
+    changes.iter().enumerate().map(table).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the tables of simulations without and with a change.
+fn simulated(objects: &str, changes: &[&[&str]]) -> String {
+    let table = |change: &&[&str]| {
+        let arguments = [*change, &["--compare", "-"]].concat();
+        let (code, output, errors) = run_simulate(&arguments, objects);
+        assert_eq!(code, 0, "{change:?}: {errors}");
+        format!("$ sluice simulate {}\n{output}", arguments.join(" "))
+    };
+    changes.iter().map(table).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn expected_comparisons() {
+    let (jobs, nodes) = (jobs(), nodes());
+    let of_quotas: [&[&str]; 3] =
+        [&["--quota", "q:f:cpu=2"], &["--quota", "q:f:cpu=2", "--run-for", "1h"], &["--quota", "q:f:cpu=0"]];
+    let of_jobs: [&[&str]; 4] = [
+        &["--priority", "job/second=300"],
+        &["--stop", "job/first"],
+        &["--delete", "job/first"],
+        &["--delete", "job/first", "--quota", "q:f:cpu=5"],
+    ];
+    let of_nodes: [&[&str]; 3] = [
+        &["--add-nodes", "1", "--like", "n1"],
+        &["--drain", "n1", "--until", "10m"],
+        &["--quota", "q:f:cpu=16"],
+    ];
+    let watched: &[&str] = &["--quota", "q:f:cpu=1", "--watch-for", "job/second"];
+    let refused = without_right().run("sluice", "what-if --delete job/train -n team");
+    let texts = [
+        ("what-if-quotas", tables("quotas", &jobs, &of_quotas)),
+        ("what-if-jobs", tables("jobs", &jobs, &of_jobs)),
+        ("what-if-nodes", tables("nodes", &nodes, &of_nodes)),
+        ("what-if-none", tables("none", &jobs, &[&["--quota", "q:f:cpu=1"]])),
+        ("what-if-refused", refused.err),
+        ("simulate-compare", simulated(&jobs, &[of_quotas[1], of_jobs[0], watched])),
+    ];
+    let golden = root().join("tests/it/golden");
+    let files = texts.map(|(name, text)| (golden.join(format!("{name}.txt")), text));
+    check_or_write(Written::Expected, files);
 }
