@@ -232,12 +232,7 @@ async fn answers_are_bounded(viewer: &Viewer, names: &TenantNames<'_>, hidden: &
     Ok(())
 }
 
-/// Whether the API server of a cluster serves the views, of which most verbs make their answers.
-pub(crate) fn serves_views(cluster: &Cluster) -> bool {
-    cluster.kubectl.run(&["get", "--raw", "/apis/visibility.sluice.dev/v1alpha1"]).is_ok()
-}
-
-/// A user who may change the jobs of a tenant's namespace runs each line of the table: output has names of that tenant alone, and an error
+/// A user that may change the jobs of a tenant's namespace runs each line of the table: output has names of that tenant alone, and an error
 /// no more of the other one than was asked for. `shared` as above.
 pub(crate) async fn tenant_commands_are_bounded(
     cluster: &Cluster,
@@ -302,7 +297,7 @@ struct Printed {
 }
 
 impl Terminal {
-    /// Makes a user who may change the jobs of a namespace and read WorkloadPriorityClasses.
+    /// Makes a user that may change the jobs of a namespace and read WorkloadPriorityClasses.
     fn of_editor(cluster: &Cluster, mark: &str, namespace: &str) -> Result<Self> {
         let user = format!("{mark}-editor");
         let subject = format!("--user={user}");
