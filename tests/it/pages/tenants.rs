@@ -3,7 +3,8 @@
 
 use crate::fixtures::dashboard_server::{Fixture, stream};
 use crate::fixtures::manifests::root;
-use crate::fixtures::tenant_routes::{TENANT_ROUTES, TenantAnswer, TenantNames, TenantRoute};
+use crate::fixtures::tenant_names::NAMES;
+use crate::fixtures::tenant_routes::{TENANT_ROUTES, TenantAnswer, TenantRoute};
 use crate::pages::registers::{name_of, questions};
 use http::StatusCode;
 use regex::Regex;
@@ -11,20 +12,6 @@ use sluice::dashboard::{ObjectName, PageQuestion, encode};
 use sluice::visibility::access::{Access, TenantDetail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-
-/// Objects of the recorded pages. The user `tenant` of the fixture may read the namespace of the first ones alone.
-pub(crate) const NAMES: TenantNames<'_> = TenantNames {
-    namespace: "nlp-train",
-    workload: "job-llama-ft-7c2-4b1d9",
-    job: "llama-ft",
-    local_queue: "train",
-    other_namespace: "rank",
-    other_workload: "job-ranker-daily-77ac2",
-    other_job: "ranker-daily",
-    cluster_queue: "nlp",
-    flavor: "h100-80g",
-    priority_class: "high",
-};
 
 /// Routes of the server, each with what covers it for tenants: the table, or that it shows nothing of the state.
 const ROUTES: [(&str, &str); 9] = [

@@ -1,7 +1,7 @@
 //! The table of command lines as tenants run them is whole: each verb that looks or acts, about the own namespace and about the other.
 
 use crate::fixtures::tenant_lines::{LineOutcome, TENANT_LINES, TenantLine};
-use crate::pages::tenants::NAMES;
+use crate::fixtures::tenant_names::NAMES;
 use std::collections::BTreeSet;
 use std::process::Command;
 
