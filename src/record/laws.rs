@@ -116,7 +116,7 @@ impl Object {
             "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
             "metadata": {"name": format!("w-{number}-{}", self.created), "namespace": "ns", "uid": self.uid(number),
                 "resourceVersion": "1", "creationTimestamp": time(0)},
-            "spec": {"queueName": "lq", "priority": 7, "podSets": []},
+            "spec": {"queueName": format!("lq-{}", number % 2), "priority": 7, "podSets": []},
             "status": {"conditions": conditions, "schedulingStats": {"evictions":
                 [{"reason": "Preempted", "underlyingCause": "", "count": self.evictions}]}},
         });

@@ -295,10 +295,11 @@ impl ReadRecord for Recorder {
         &self,
         query: &UsageQuery<'_>,
         steps: &[(Timestamp, Timestamp)],
+        groups: &[&str],
         (history, now): (&HistoryView, Timestamp),
     ) -> Option<Vec<Option<StepSum>>> {
         let _scanning = self.scanning.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = self.read_course(query, steps, (history, now));
+        let found = self.read_course(query, steps, groups, (history, now));
         found.inspect_err(|error| tracing::warn!(%error, "the record cannot be read")).ok()
     }
 

@@ -11,6 +11,7 @@ use crate::history::{
     FlavorHours, HistoryView, RecordedUsage, StepSum, Usage, UsageGroup, UsageQuery, UsageRow,
 };
 use jiff::Timestamp;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -57,26 +58,30 @@ impl Recorder {
         })
     }
 
-    /// Returns what the resource of a query was used in the steps of its period, which follow one another and begin at full hours;
-    /// `None` where it was not. Where hours are no longer kept, a day counts in the step in which it begins.
+    /// Returns what the resource of a query was used in the steps of its period, which follow one another and begin at full hours, also
+    /// by the groups asked for, each named once; `None` where it was not. Where hours are no longer kept, a day counts in the step in
+    /// which it begins.
     pub(super) fn read_course(
         &self,
         query: &UsageQuery<'_>,
         steps: &[(Timestamp, Timestamp)],
+        groups: &[&str],
         (history, now): (&HistoryView, Timestamp),
     ) -> Result<Vec<Option<StepSum>>, StoreError> {
         let starts: Vec<i64> = steps.iter().map(|(from, _)| from.as_millisecond()).collect();
         let by_day = starts.iter().skip(1).all(|start| day_of(*start) == *start);
-        let mut all: Vec<Option<Sums>> = vec![None; steps.len()];
+        let mut all: Vec<Option<(Sums, StepSum)>> = vec![None; steps.len()];
         self.scan(query, history, now)?.sums(by_day, |at, group, sums| {
             // The first hour may begin before the first step.
             let number = starts.partition_point(|start| *start <= at).saturating_sub(1);
             if let Some(step) = all.get_mut(number).filter(|_| !group.is_of_workloads()) {
-                step.get_or_insert_default().add(sums);
+                let (sum, step) = step.get_or_insert_default();
+                sum.add(sums);
+                step.add_used(sums.used.0, &name_of(query, group), groups);
             }
         })?;
-        let step = |sums: Sums| {
-            (!sums.is_unused()).then(|| StepSum { used: sums.used.0, borrowed: sums.borrowed_of_used() })
+        let step = |(sums, step): (Sums, StepSum)| {
+            (!sums.is_unused()).then(|| StepSum { borrowed: sums.borrowed_of_used(), ..step })
         };
         Ok(all.into_iter().map(|sums| sums.and_then(step)).collect())
     }
@@ -90,7 +95,7 @@ impl Summing<'_, '_> {
             self.all.numbers.add(sums);
             return;
         }
-        let name = self.name_of(group);
+        let name = name_of(self.query, group).into_owned();
         for answer in [self.groups.entry(name).or_default(), &mut self.all] {
             if of_workloads {
                 answer.numbers.add(sums);
@@ -107,21 +112,8 @@ impl Summing<'_, '_> {
         }
         self.all.running = self.all.running.saturating_add(1);
         if self.query.by != UsageGroup::Flavor {
-            let answer = self.groups.entry(self.name_of(group)).or_default();
+            let answer = self.groups.entry(name_of(self.query, group).into_owned()).or_default();
             answer.running = answer.running.saturating_add(1);
-        }
-    }
-
-    fn name_of(&self, group: &Group<'_>) -> String {
-        match self.query.by {
-            UsageGroup::Queue => group.cluster_queue.to_owned(),
-            UsageGroup::Cohort => {
-                self.query.cohorts.get(group.cluster_queue).map(ToString::to_string).unwrap_or_default()
-            }
-            UsageGroup::Namespace => group.namespace.to_owned(),
-            UsageGroup::LocalQueue => format!("{}/{}", group.namespace, group.local_queue),
-            UsageGroup::PriorityClass => group.priority_class.to_owned(),
-            UsageGroup::Flavor => group.flavor.to_owned(),
         }
     }
 
@@ -129,6 +121,18 @@ impl Summing<'_, '_> {
         let rows = self.groups.iter().flat_map(|(name, answer)| answer.rows(name)).collect();
         Usage { from: Some(from), rows, sums: self.all.rows("sum") }
     }
+}
+
+/// Returns the name of the group of an answer in which a group of the record counts.
+fn name_of<'n>(query: &'n UsageQuery<'_>, group: &Group<'n>) -> Cow<'n, str> {
+    Cow::Borrowed(match query.by {
+        UsageGroup::Queue => group.cluster_queue,
+        UsageGroup::Cohort => query.cohorts.get(group.cluster_queue).map_or("", |cohort| &**cohort),
+        UsageGroup::Namespace => group.namespace,
+        UsageGroup::LocalQueue => return Cow::Owned(format!("{}/{}", group.namespace, group.local_queue)),
+        UsageGroup::PriorityClass => group.priority_class,
+        UsageGroup::Flavor => group.flavor,
+    })
 }
 
 impl Answer {

@@ -6,7 +6,7 @@ use crate::cache::records::WorkloadRecord;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A Workload of a history, as its object shows it.
@@ -66,7 +66,9 @@ impl Object {
         if let Some((_, at)) = self.quota {
             conditions.push(reserved(at));
         }
-        record(&format!("{number}-{}", self.created), self.evictions, &conditions)
+        let mut record = record(&format!("{number}-{}", self.created), self.evictions, &conditions);
+        record.queue_name = Some(Arc::from(format!("lq-{}", number % 2)));
+        record
     }
 
     fn charge(&self) -> Option<i64> {
@@ -206,7 +208,7 @@ proptest! {
         prop_assert!(play(&steps, None)?);
     }
 
-    /// Each step of a course has what a query for that time alone has.
+    /// Each step of a course has what a query for that time alone has, and each group that of its row.
     #[test]
     fn a_course_is_the_usage_of_its_steps(
         steps in steps(),
@@ -226,13 +228,26 @@ proptest! {
             cohorts: &cohorts,
         };
         let periods = hours_between(from, now);
-        let course = view.course(&query, &periods);
+        let alone = |(from, until): &(Timestamp, Timestamp)| {
+            view.usage(&UsageQuery { from: *from, until: *until, ..query.clone() })
+        };
+        let alone: Vec<Usage> = periods.iter().map(alone).collect();
+        let names: BTreeSet<&str> =
+            alone.iter().flat_map(|usage| &usage.rows).map(|row| row.group.as_str()).collect();
+        let asked: Vec<&str> = ["absent"].into_iter().chain(names.into_iter().rev()).collect();
+        let course = view.course(&query, &periods, &asked);
         prop_assert_eq!(course.len(), periods.len());
-        for ((from, until), found) in periods.iter().zip(&course) {
-            let alone = view.usage(&UsageQuery { from: *from, until: *until, ..query.clone() });
-            let sum = |row: &UsageRow| StepSum { used: row.used, borrowed: row.borrowed };
-            prop_assert_eq!(*found, alone.sums.first().map(sum), "{} to {}", from, until);
+        for ((period, usage), found) in periods.iter().zip(&alone).zip(&course) {
+            let row_of = |name: &str| usage.rows.iter().find(|row| row.group == name);
+            let used_by = |name: &&str| row_of(name).map_or(0, |row| row.used);
+            let groups: Vec<i128> = asked.iter().map(used_by).collect();
+            prop_assert_eq!(usage.sums.iter().map(|row| row.used).sum::<i128>(), groups.iter().sum::<i128>());
+            let sum = |row: &UsageRow| StepSum { used: row.used, borrowed: row.borrowed, groups };
+            prop_assert_eq!(found, &usage.sums.first().map(sum), "{:?}", period);
         }
+        // A group that is not asked for counts in the sum alone.
+        let absent = course.iter().cloned().map(|sum| Some(StepSum { groups: vec![0], ..sum? }));
+        prop_assert_eq!(view.course(&query, &periods, &asked[..1]), absent.collect::<Vec<_>>());
         let used: i128 = course.iter().flatten().map(|sum| sum.used).sum();
         prop_assert_eq!(used, view.usage(&query).sums.iter().map(|row| row.used).sum::<i128>());
     }

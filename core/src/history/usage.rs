@@ -12,6 +12,7 @@ use crate::api::ObjectKey;
 use crate::quota::FlavorResource;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -152,7 +153,8 @@ impl HistoryView {
         let period = Span::new(from, query.until);
         let mut groups = Groups::new();
         self.scan(query, &[period], |found| {
-            let group = groups.entry(query.group_of(found.by, &found.fr.flavor)).or_default();
+            let name = query.group_of(found.by, &found.fr.flavor).into_owned();
+            let group = groups.entry(name).or_default();
             if let UsedBy::Workload(workload) = found.by {
                 group.jobs.insert(&workload.key);
             }
@@ -178,7 +180,7 @@ impl HistoryView {
     fn add_waits<'a>(&'a self, query: &UsageQuery<'_>, period: Span, groups: &mut Groups<'a>) {
         let counted = self.ended_waits(period).filter(|(record, _)| query.counts(&record.workload));
         for (record, waited) in counted.filter(|_| query.by != UsageGroup::Flavor) {
-            let name = query.group_of_workload(&record.workload, "");
+            let name = query.group_of_workload(&record.workload, "").into_owned();
             groups.entry(name).or_default().waits.push(waited);
         }
     }
@@ -210,31 +212,32 @@ impl UsageQuery<'_> {
         self.resource.is_none_or(|resource| *fr.resource == *resource)
     }
 
-    fn group_of(&self, by: UsedBy<'_>, flavor: &str) -> String {
+    /// Returns the name of the group in which hours count.
+    pub(super) fn group_of<'n>(&'n self, by: UsedBy<'n>, flavor: &'n str) -> Cow<'n, str> {
         match by {
-            UsedBy::Queue(queue) => self.group_of_queue(queue, flavor),
+            UsedBy::Queue(queue) => Cow::Borrowed(self.group_of_queue(queue, flavor)),
             UsedBy::Workload(workload) => self.group_of_workload(workload, flavor),
         }
     }
 
     /// Returns the group of a ClusterQueue, or of the sum of ClusterQueues without series.
-    fn group_of_queue(&self, queue: Option<&str>, flavor: &str) -> String {
+    fn group_of_queue<'n>(&'n self, queue: Option<&'n str>, flavor: &'n str) -> &'n str {
         match (self.by, queue) {
-            (UsageGroup::Flavor, _) => flavor.to_owned(),
-            (_, None) => OTHERS.to_owned(),
-            (UsageGroup::Cohort, Some(queue)) => {
-                self.cohorts.get(queue).map(ToString::to_string).unwrap_or_default()
-            }
-            (_, Some(queue)) => queue.to_owned(),
+            (UsageGroup::Flavor, _) => flavor,
+            (_, None) => OTHERS,
+            (UsageGroup::Cohort, Some(queue)) => self.cohorts.get(queue).map_or("", |cohort| &**cohort),
+            (_, Some(queue)) => queue,
         }
     }
 
-    fn group_of_workload(&self, workload: &Subject, flavor: &str) -> String {
+    fn group_of_workload<'n>(&'n self, workload: &'n Subject, flavor: &'n str) -> Cow<'n, str> {
         match self.by {
-            UsageGroup::Namespace => workload.key.namespace.to_string(),
-            UsageGroup::LocalQueue => format!("{}/{}", workload.key.namespace, workload.local_queue),
-            UsageGroup::PriorityClass => workload.priority_class.to_string(),
-            _ => self.group_of_queue(Some(&workload.cluster_queue), flavor),
+            UsageGroup::Namespace => Cow::Borrowed(&*workload.key.namespace),
+            UsageGroup::LocalQueue => {
+                Cow::Owned(format!("{}/{}", workload.key.namespace, workload.local_queue))
+            }
+            UsageGroup::PriorityClass => Cow::Borrowed(&*workload.priority_class),
+            _ => Cow::Borrowed(self.group_of_queue(Some(&workload.cluster_queue), flavor)),
         }
     }
 }

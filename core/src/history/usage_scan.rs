@@ -22,12 +22,27 @@ pub const PARTS: i128 = 1_000_000;
 pub type BorrowedParts = BTreeMap<Arc<str>, BTreeMap<FlavorResource, BTreeMap<i64, i128>>>;
 
 /// What a resource was used in one step of a period. Amounts of time are units × milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepSum {
     /// Used amount of time.
     pub used: i128,
     /// Part of it above the nominal quota.
     pub borrowed: i128,
+    /// Part of it that each of the groups asked for used, in their order.
+    pub groups: Vec<i128>,
+}
+
+impl StepSum {
+    /// Adds an amount of time that a group used, to its own part if it is one of the groups asked for: the same ones for all that
+    /// a step used.
+    pub fn add_used(&mut self, used: i128, group: &str, asked: &[&str]) {
+        self.used = self.used.saturating_add(used);
+        self.groups.resize(asked.len(), 0);
+        let mut parts = asked.iter().zip(&mut self.groups);
+        if let Some((_, part)) = parts.find(|(name, _)| **name == group) {
+            *part = part.saturating_add(used);
+        }
+    }
 }
 
 /// A time from a start until an end, in milliseconds since the epoch.
@@ -98,20 +113,28 @@ pub(super) struct FoundHours<'a> {
 }
 
 impl HistoryView {
-    /// Returns what the resource of a query was used in the steps of a period, which follow one another; `None` where it was not.
-    pub fn course(&self, query: &UsageQuery<'_>, steps: &[(Timestamp, Timestamp)]) -> Vec<Option<StepSum>> {
-        let mut sums: Vec<Option<Hours>> = vec![None; steps.len()];
+    /// Returns what the resource of a query was used in the steps of a period, which follow one another, also by the groups asked for,
+    /// each named once; `None` where it was not.
+    pub fn course(
+        &self,
+        query: &UsageQuery<'_>,
+        steps: &[(Timestamp, Timestamp)],
+        groups: &[&str],
+    ) -> Vec<Option<StepSum>> {
+        let mut sums: Vec<Option<StepSum>> = vec![None; steps.len()];
         if let Some(recorded) = self.from {
             let period = |(from, until): &(Timestamp, Timestamp)| Span::new((*from).max(recorded), *until);
             let periods: Vec<Span> = steps.iter().map(period).collect();
             self.scan(query, &periods, |found| {
                 if let Some(sum) = sums.get_mut(found.period) {
-                    sum.get_or_insert_default().add(found.hours);
+                    let sum = sum.get_or_insert_default();
+                    let group = query.group_of(found.by, &found.fr.flavor);
+                    sum.add_used(found.hours.used, &group, groups);
+                    sum.borrowed = sum.borrowed.saturating_add(found.hours.borrowed);
                 }
             });
         }
-        let sum = |hours: Hours| StepSum { used: hours.used, borrowed: hours.borrowed };
-        sums.into_iter().map(|hours| hours.map(sum)).collect()
+        sums
     }
 
     /// Calls `each` with what was used in periods, which follow one another: by ClusterQueue from the series, or by workload from the

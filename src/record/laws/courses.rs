@@ -1,7 +1,9 @@
-//! Laws of courses: each step has what a question for its time alone has, and the steps add up to the usage of the period.
+//! Laws of courses: each step has what a question for its time alone has, each group that of its row, and the steps add up to the usage
+//! of the period.
 
 use super::*;
-use crate::history::{StepSum, UsageRow};
+use crate::history::{StepSum, Usage, UsageRow};
+use std::collections::BTreeSet;
 
 /// The steps of a period, which begin at multiples of a width but for the first one.
 fn periods(from: i64, until: i64, width: i64) -> Vec<(Timestamp, Timestamp)> {
@@ -36,13 +38,23 @@ proptest! {
             cohorts: &cohorts,
         };
         let periods = periods(from, world.now, hours * 3_600);
-        let course = world.recorder().read_course(&query, &periods, (&view, now)).unwrap();
-        prop_assert_eq!(course.len(), periods.len());
         let usage = |query: &UsageQuery<'_>| world.recorder().read_usage(query, &view, now).unwrap().usage;
-        for ((from, until), found) in periods.iter().zip(&course) {
-            let alone = usage(&UsageQuery { from: *from, until: *until, ..query.clone() });
-            let sum = |row: &UsageRow| StepSum { used: row.used, borrowed: row.borrowed };
-            prop_assert_eq!(*found, alone.sums.first().map(sum), "{} to {}", from, until);
+        let alone = |(from, until): &(Timestamp, Timestamp)| {
+            usage(&UsageQuery { from: *from, until: *until, ..query.clone() })
+        };
+        let alone: Vec<Usage> = periods.iter().map(alone).collect();
+        let names: BTreeSet<&str> =
+            alone.iter().flat_map(|usage| &usage.rows).map(|row| row.group.as_str()).collect();
+        let asked: Vec<&str> = ["absent"].into_iter().chain(names.into_iter().rev()).collect();
+        let course = world.recorder().read_course(&query, &periods, &asked, (&view, now)).unwrap();
+        prop_assert_eq!(course.len(), periods.len());
+        for ((period, usage), found) in periods.iter().zip(&alone).zip(&course) {
+            let row_of = |name: &str| usage.rows.iter().find(|row| row.group == name);
+            let used_by = |name: &&str| row_of(name).map_or(0, |row| row.used);
+            let groups: Vec<i128> = asked.iter().map(used_by).collect();
+            prop_assert_eq!(usage.sums.iter().map(|row| row.used).sum::<i128>(), groups.iter().sum::<i128>());
+            let sum = |row: &UsageRow| StepSum { used: row.used, borrowed: row.borrowed, groups };
+            prop_assert_eq!(found, &usage.sums.first().map(sum), "{:?}", period);
         }
         let used: i128 = course.iter().flatten().map(|sum| sum.used).sum();
         prop_assert_eq!(used, usage(&query).sums.iter().map(|row| row.used).sum::<i128>());

@@ -82,6 +82,7 @@ mod tests {
             resource: "nvidia.com/gpu".to_owned(),
             used: hours(used),
             borrowed: hours(borrowed),
+            ..UsageStep::default()
         }
     }
 

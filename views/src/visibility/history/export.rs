@@ -252,6 +252,7 @@ mod tests {
             &self,
             _: &UsageQuery<'_>,
             _: &[(Timestamp, Timestamp)],
+            _: &[&str],
             _: (&HistoryView, Timestamp),
         ) -> Option<Vec<Option<StepSum>>> {
             None

@@ -207,12 +207,18 @@ impl HistorySource<'_> {
         report(query, access, &self.history.usage(query), recorded, attribution)
     }
 
-    /// Returns what the resource of a query was used in the steps of its period. The right to see its usage is checked before.
-    fn course(&self, query: &UsageQuery<'_>, steps: &[(Timestamp, Timestamp)]) -> Vec<Option<StepSum>> {
+    /// Returns what the resource of a query was used in the steps of its period, also by the groups asked for. The right to see its usage
+    /// is checked before.
+    fn course(
+        &self,
+        query: &UsageQuery<'_>,
+        steps: &[(Timestamp, Timestamp)],
+        groups: &[&str],
+    ) -> Vec<Option<StepSum>> {
         let day_ago = question::day_before(self.now);
         let kept: Vec<(Timestamp, Timestamp)> =
             steps.iter().map(|(from, until)| ((*from).max(day_ago), *until)).collect();
-        self.history.course(query, &kept)
+        self.history.course(query, &kept, groups)
     }
 
     /// Returns usage in a period from a durable record, from full hour to full hour.

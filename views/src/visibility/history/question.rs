@@ -195,17 +195,34 @@ pub struct HistoryState<'a> {
     pub record: Option<&'a dyn ReadRecord>,
 }
 
+impl HistoryState<'_> {
+    /// Returns what a resource was used in each step, from the durable record if it answers the question; `None` if it cannot be read
+    /// now.
+    fn course(
+        &self,
+        query: &UsageQuery<'_>,
+        steps: &[(Timestamp, Timestamp)],
+        groups: &[&str],
+    ) -> Option<Vec<Option<StepSum>>> {
+        match self.record {
+            Some(record) => record.course(query, steps, groups, (self.source.history, self.source.now)),
+            None => Some(self.source.course(query, steps, groups)),
+        }
+    }
+}
+
 /// A durable record. `None` means that it cannot be read now.
 pub trait ReadRecord: std::fmt::Debug + Send + Sync {
     /// Returns usage in a period. `history` belongs to the same process.
     fn usage(&self, query: &UsageQuery<'_>, history: &HistoryView, now: Timestamp) -> Option<RecordedUsage>;
 
-    /// Returns what the resource of a query was used in the steps of its period, which follow one another; `None` for a step in which
-    /// it was not. `history` belongs to the same process, and has the time of the question beside it.
+    /// Returns what the resource of a query was used in the steps of its period, which follow one another, also by the groups asked for;
+    /// `None` for a step in which it was not. `history` belongs to the same process, and has the time of the question beside it.
     fn course(
         &self,
         query: &UsageQuery<'_>,
         steps: &[(Timestamp, Timestamp)],
+        groups: &[&str],
         history: (&HistoryView, Timestamp),
     ) -> Option<Vec<Option<StepSum>>>;
 
@@ -249,10 +266,8 @@ impl HistoryQuestion {
     /// history that began at `from`.
     pub fn needs_record(&self, from: Option<Timestamp>, now: Timestamp) -> bool {
         // A record has neither lines nor submitters, and does not fill itself.
-        let is_of_ring = matches!(
-            self.topic,
-            HistoryTopic::Lines(_) | HistoryTopic::Own(_) | HistoryTopic::Records(_)
-        );
+        let is_of_ring =
+            matches!(self.topic, HistoryTopic::Lines(_) | HistoryTopic::Own(_) | HistoryTopic::Records(_));
         !is_of_ring && (self.is_beyond_a_day(now) || !self.is_covered(from, now))
     }
 
@@ -316,9 +331,8 @@ impl HistoryQuestion {
                     }
                 }
                 if topic.steps {
-                    report.steps = steps(&query, &report, &self.access, |query, steps| match state.record {
-                        Some(record) => record.course(query, steps, (source.history, source.now)),
-                        None => Some(source.course(query, steps)),
+                    report.steps = steps(&query, &report, &self.access, |query, steps, groups| {
+                        state.course(query, steps, groups)
                     })?;
                 }
                 HistoryAnswer::Usage(answered(report, origin))

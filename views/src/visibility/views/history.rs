@@ -205,6 +205,22 @@ pub struct UsageStep {
     pub used: HoursView,
     /// Used above the nominal quota.
     pub borrowed: HoursView,
+    /// Used by each of the groups with the most hours of the period, at most 4, the largest first; the same groups in each part.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<StepGroup>,
+    /// Used by all other groups, if there are more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rest: Option<HoursView>,
+}
+
+/// Usage by a group in a part of a period.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StepGroup {
+    /// The group; empty for what belongs to none.
+    pub group: String,
+    /// Used.
+    pub used: HoursView,
 }
 
 /// Usage of a resource by a group.

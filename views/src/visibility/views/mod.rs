@@ -31,8 +31,8 @@ pub use flavor::{
 };
 pub use history::{
     DayReport, FlavorUsage, HistoryAmount, HistoryWorkload, HoursOf, HoursView, LineReport, LineView,
-    OwnReport, PreemptionReport, PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageStep,
-    UsageView,
+    OwnReport, PreemptionReport, PreemptionSumView, PreemptionView, Recorded, StepGroup, UsageReport,
+    UsageStep, UsageView,
 };
 pub use manager::{DecisionView, HistoryView, LeaderView, ManagerView, WatchView, WriteView};
 pub use past_usage::PastUsage;
