@@ -33,7 +33,7 @@ const TEXTS: [(&str, &str); 26] = [
     ("heat-ink-4", "heat-4"),
 ];
 /// Graphics that mean something and what they stand on: 3 to 1.
-const GRAPHICS: [(&str, &str); 9] = [
+const GRAPHICS: [(&str, &str); 13] = [
     ("used", "bg"),
     ("used", "track"),
     ("borrowed", "bg"),
@@ -43,6 +43,10 @@ const GRAPHICS: [(&str, &str); 9] = [
     ("control", "bg"),
     ("control", "surface"),
     ("focus", "bg"),
+    ("group-1", "bg"),
+    ("group-2", "bg"),
+    ("group-3", "bg"),
+    ("group-4", "bg"),
 ];
 
 fn style() -> String {

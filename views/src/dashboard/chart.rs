@@ -5,7 +5,7 @@
 
 mod bars;
 
-pub(super) use bars::of_steps;
+pub(super) use bars::{class_of, of_steps};
 
 use super::text;
 use crate::visibility::history::is_bytes;

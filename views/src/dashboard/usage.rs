@@ -1,5 +1,5 @@
 //! The page of usage: a table of hours by group for each resource, with their borrowed part and the part lost to preemption, and
-//! waits; a chart of the scarcest resource over the period.
+//! waits; a chart of the scarcest resource over the period, by its largest groups.
 //!
 //! Invariants: it has at most 200 rows, ordered within a resource by hours; sums and CSV include all rows.
 
@@ -107,6 +107,8 @@ struct Choice {
 
 struct Row {
     name: String,
+    /// Class of the part of the chart that has its hours; empty for none.
+    class: &'static str,
     /// Address of the group's page; empty if there is none.
     href: String,
     jobs: String,
@@ -185,7 +187,10 @@ fn render(request: &Request, data: &UsagePage) -> askama::Result<String> {
         rows: shown
             .iter()
             .filter(|item| item.resource == sum.resource)
-            .map(|item| row(item, Some(*sum), group_href(links, group, (item, &query.namespace))))
+            .map(|item| Row {
+                class: chart::class_of(&report.steps, item),
+                ..row(item, Some(*sum), group_href(links, group, (item, &query.namespace)))
+            })
             .collect(),
         sum: row(sum, None, String::new()),
     };
@@ -310,6 +315,7 @@ fn row(view: &UsageView, whole: Option<&UsageView>, href: String) -> Row {
     let wait = |seconds: Option<i64>| seconds.map_or_else(Moment::default, Moment::lasting);
     Row {
         name: if view.group.is_empty() { text::NONE.to_owned() } else { view.group.clone() },
+        class: "",
         href,
         jobs: text::count(view.jobs),
         hours: hours(&view.used),
@@ -339,9 +345,8 @@ fn recorded(recorded: &Recorded) -> String {
         .iter()
         .take(MAX_GAPS)
         .map(|gap| {
-            let filled = |part: FilledPart| {
-                format!(" (filled from {} to {})", minute(part.from), minute(part.until))
-            };
+            let filled =
+                |part: FilledPart| format!(" (filled from {} to {})", minute(part.from), minute(part.until));
             let filled = gap.filled.map(filled).unwrap_or_default();
             format!("{} to {}{filled}", minute(gap.start), minute(gap.end))
         })
