@@ -189,6 +189,27 @@ impl Cluster {
         Ok(old.settings().clone())
     }
 
+    /// Replaces the manager by one with these settings that also serves the visibility API through the API server; returns the settings
+    /// before, and whether this machine has an address for it.
+    pub async fn replace_manager_with_views(
+        &mut self,
+        mut settings: ManagerSettings,
+    ) -> Result<(ManagerSettings, bool)> {
+        let endpoint = VisibilityEndpoint::choose()?;
+        settings.flags.extend(endpoint.iter().map(VisibilityEndpoint::flag_on_all));
+        let before = self.replace_manager(&settings).await?;
+        if let Some(endpoint) = &endpoint {
+            endpoint.install(&self.kubectl, &self.objects, &manifests_with(&self.kubectl, &[])?).await?;
+        }
+        Ok((before, endpoint.is_some()))
+    }
+
+    /// Replaces a manager that serves the visibility API by one with these settings that does not.
+    pub async fn start_manager_without_views(&mut self, settings: &ManagerSettings) -> Result<()> {
+        VisibilityEndpoint::remove(&self.kubectl, &manifests_with(&self.kubectl, &[])?)?;
+        self.start_manager(settings).await
+    }
+
     /// Starts a manager and waits until it is ready and its webhooks answer.
     pub async fn start_manager(&mut self, settings: &ManagerSettings) -> Result<()> {
         let manager = Manager::start(&self.plane, settings).await?;

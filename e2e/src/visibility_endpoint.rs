@@ -37,6 +37,19 @@ impl VisibilityEndpoint {
         format!("{VISIBILITY_FLAG}={}", self.0)
     }
 
+    /// Returns the flag with which the manager serves there and at the loopback address, where its leader is asked by other processes.
+    pub(crate) fn flag_on_all(&self) -> String {
+        format!("{VISIBILITY_FLAG}=0.0.0.0:{}", self.0.port())
+    }
+
+    /// Removes the APIServices of these manifests: the next manager does not serve there.
+    pub(crate) fn remove(kubectl: &Kubectl, manifests: &[Value]) -> Result<()> {
+        for service in manifests.iter().filter(|object| text(object, "/kind") == "APIService") {
+            kubectl.run(&["delete", "apiservice", text(service, "/metadata/name")])?;
+        }
+        Ok(())
+    }
+
     /// Applies Service and APIServices of these manifests, and waits until the API server reaches the manager.
     pub(crate) async fn install(
         &self,
