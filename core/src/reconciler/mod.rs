@@ -12,6 +12,7 @@
 mod audit;
 mod cycles;
 mod events;
+mod expiring;
 pub mod failpoints;
 mod history_feed;
 mod ingest;

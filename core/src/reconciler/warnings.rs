@@ -3,13 +3,12 @@
 
 use crate::api::ObjectKey;
 use crate::cache::Kind;
+use crate::reconciler::expiring::Expiring;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 
 /// Least time between two warnings about what happens again and again to one object.
 const REPEAT_INTERVAL: SignedDuration = SignedDuration::from_mins(1);
-/// Number of objects with such warnings above which earlier intervals are forgotten.
-const MAX_REPEATED: usize = 2_048;
 
 /// Warnings that were reported.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +22,7 @@ pub(crate) struct Warnings {
     /// What blocks the pods of an admitted Workload, by Workload.
     blocked_pods: BTreeMap<ObjectKey, String>,
     /// Time of the last warning about what happens again and again, by object.
-    repeated: BTreeMap<(Kind, ObjectKey), Timestamp>,
+    repeated: Expiring<(Kind, ObjectKey), Timestamp>,
 }
 
 impl Warnings {
@@ -41,13 +40,10 @@ impl Warnings {
     /// Returns whether a warning about what happens again and again to an object is due, and records it then.
     pub(crate) fn is_due(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) -> bool {
         let is_recent = |last: &Timestamp| now.duration_since(*last) < REPEAT_INTERVAL;
-        if self.repeated.len() >= MAX_REPEATED {
-            self.repeated.retain(|_, last| is_recent(last));
-        }
         let id = (kind, key.clone());
         let is_due = !self.repeated.get(&id).is_some_and(is_recent);
         if is_due {
-            self.repeated.insert(id, now);
+            self.repeated.insert(id, now, is_recent);
         }
         is_due
     }

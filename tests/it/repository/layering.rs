@@ -25,8 +25,17 @@ const RECONCILER_PARTS: [&str; 10] = [
 ];
 /// Files of the reconciler that every folder may use, and that use no folder. Failpoints are names of points in a second pass,
 /// which settings hold.
-const RECONCILER_VOCABULARY: [&str; 8] =
-    ["events", "failpoints", "list_sync", "messages", "settings", "timers", "warnings", "work_queue"];
+const RECONCILER_VOCABULARY: [&str; 9] = [
+    "events",
+    "expiring",
+    "failpoints",
+    "list_sync",
+    "messages",
+    "settings",
+    "timers",
+    "warnings",
+    "work_queue",
+];
 /// Files of the reconciler that implement methods of the whole reconciler or take it, and these methods. May only go down.
 const WHOLE_RECONCILER: [usize; 2] = [18, 110];
 /// Files of the scheduler that implement methods of the whole engine, and these methods. May only go down.

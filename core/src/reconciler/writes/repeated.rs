@@ -7,16 +7,14 @@
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::lifecycle::backoff;
+use crate::reconciler::expiring::Expiring;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
 
 /// Number of writes in a series that are not backed off. The longest life of an object without another client's change
 /// in between takes fewer.
 const MAX_IMMEDIATE_WRITES: u32 = 8;
 /// A series ends if the next write comes later than this after the last one, or after its backoff.
 const SERIES_GAP: SignedDuration = SignedDuration::from_secs(1);
-/// Number of series above which ended ones are removed.
-const MAX_SERIES: usize = 2_048;
 
 #[derive(Clone, Debug)]
 struct Series {
@@ -50,11 +48,11 @@ struct Replacement {
 /// Repeated changes, by object, because an object does not stay as it was written. Each deletion of a Workload, and each change
 /// by another client, ends a series of writes, so they are counted here.
 #[derive(Clone, Debug)]
-pub(crate) struct Replacements<K>(BTreeMap<K, Replacement>);
+pub(crate) struct Replacements<K>(Expiring<K, Replacement>);
 
 impl<K> Default for Replacements<K> {
     fn default() -> Self {
-        Self(BTreeMap::new())
+        Self(Expiring::default())
     }
 }
 
@@ -63,9 +61,6 @@ impl<K: Clone + Ord> Replacements<K> {
     /// next one must wait.
     pub(crate) fn record(&mut self, key: &K, generation: Option<i64>, now: Timestamp) -> bool {
         let lasts = |known: &Replacement| now <= backoff::after(known.until, REPLACEMENT_GAP);
-        if self.0.len() >= MAX_SERIES {
-            self.0.retain(|_, known| lasts(known));
-        }
         let before = self.0.get(key).filter(|known| known.generation == generation && lasts(known));
         let count = before.map_or(0, |known| known.count).saturating_add(1);
         let excess = count.saturating_sub(MAX_IMMEDIATE_REPLACEMENTS);
@@ -75,7 +70,7 @@ impl<K: Clone + Ord> Replacements<K> {
                 backoff::after(now, backoff::exponential(MIN_REPLACEMENT_WAIT, MAX_REPLACEMENT_WAIT, excess))
             }
         };
-        self.0.insert(key.clone(), Replacement { generation, count, until });
+        self.0.insert(key.clone(), Replacement { generation, count, until }, lasts);
         excess > 0
     }
 
@@ -89,7 +84,7 @@ impl<K: Clone + Ord> Replacements<K> {
 
 /// The series of all objects that were written recently.
 #[derive(Clone, Debug, Default)]
-pub(super) struct WriteSeries(BTreeMap<(Kind, ObjectKey), Series>);
+pub(super) struct WriteSeries(Expiring<(Kind, ObjectKey), Series>);
 
 impl WriteSeries {
     /// Returns how many writes of a series precede a write that is decided on this version of the object.
@@ -113,11 +108,9 @@ impl WriteSeries {
         preceding: u32,
         now: Timestamp,
     ) -> bool {
-        if self.0.len() >= MAX_SERIES {
-            self.0.retain(|_, series| now <= backoff::after(series.ended, SERIES_GAP));
-        }
         let count = preceding.saturating_add(1);
-        self.0.insert(object, Series { version: version.to_owned(), ended: now, count });
+        let lasts = |series: &Series| now <= backoff::after(series.ended, SERIES_GAP);
+        self.0.insert(object, Series { version: version.to_owned(), ended: now, count }, lasts);
         count >= MAX_IMMEDIATE_WRITES
     }
 
