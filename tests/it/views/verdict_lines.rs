@@ -33,6 +33,36 @@ fn borrowing_limit<'a>(objects: &'a mut [Value], queue: &str) -> &'a mut Value {
     &mut object["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["borrowingLimit"]
 }
 
+/// Of cpu there is enough for the workload, but not for the one ahead as well; of gpu it lacks all itself.
+#[test]
+fn wait_names_the_resource_that_the_workload_lacks_itself() {
+    const GPU: &str = "example.com/gpu";
+    let quotas = [json!({"name": "cpu", "nominalQuota": 4}), json!({"name": GPU, "nominalQuota": 1})];
+    let flavors = json!([{"name": "f", "resources": quotas}]);
+    let groups = json!([{"coveredResources": ["cpu", GPU], "flavors": flavors}]);
+    let mut objects = queues(&[("q", 4, json!({"resourceGroups": groups, "cohortName": null}))]);
+    let with_requests = |mut workload: Value, cpu: &str| {
+        let requests = json!({"cpu": cpu, GPU: "1"});
+        workload["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"]["requests"] =
+            requests.clone();
+        if let Some(assigned) = workload.pointer_mut("/status/admission/podSetAssignments/0") {
+            assigned["flavors"][GPU] = json!("f");
+            assigned["resourceUsage"] = requests;
+        }
+        workload
+    };
+    objects.extend([
+        with_requests(workload("runs", "q", &[1], true), "2"),
+        with_requests(workload("a-head", "q", &[1], false), "1"),
+        with_requests(workload("small", "q", &[1], false), "2"),
+    ]);
+    let found = why(objects, "small");
+    assert_eq!(
+        line(&found, ChangeKind::Wait),
+        "2 example.com/gpu of q must be released, 1 of it for the 1 ahead; 1 workload uses 1"
+    );
+}
+
 /// Quota that would be enough counts of other ClusterQueues only what they may take of it: within their borrowing limits, and of pods
 /// that the flavor suits.
 #[test]

@@ -15,7 +15,9 @@ use std::sync::Arc;
 impl Asked<'_> {
     /// Describes the quota that must be released for the Workload and the ones before it.
     pub(super) fn wait(&self, explanation: &Explanation) -> Option<ChangeOption> {
-        let need = explanation.needs.iter().find(|need| need.lacks() > 0)?;
+        // What it lacks itself is named before what would be short behind the workloads ahead only.
+        let lacking = explanation.needs.iter().filter(|need| need.lacks() > 0);
+        let need = lacking.min_by_key(|need| need.requested <= need.available)?;
         let (node, _) = self.quota().limits(&self.queue, &need.fr).into_iter().next()?;
         let resource = &need.fr.resource;
         let units = &self.quota().facts.units;
