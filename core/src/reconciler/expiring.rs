@@ -1,7 +1,7 @@
 //! Entries of objects that count for a while only.
 //!
-//! Invariants: at most half of the entries and [`MIN_SWEPT`] are kept after they have expired; an insertion looks at two others
-//! on average at most, even if no entry expires, as in a burst of writes within one second.
+//! Invariants: there are never more entries than twice the number that were current at the last removal, or [`MIN_SWEPT`]; an
+//! insertion looks at two others on average at most, even if no entry expires, as in a burst of writes within one second.
 
 use std::collections::BTreeMap;
 
